@@ -162,8 +162,8 @@ REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
 """Maximum number of broker addresses registered by one connection. RocketMQ's brokers register one address per connection."""
 
 REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
-"""Maximum number of topics in a name server, where a topic counts once for each broker that has the topic. This number of
-topics takes about 300 MiB."""
+"""Maximum number of topics in a name server. A topic of several brokers counts once for each broker. This number of topics takes
+about 300 MiB."""
 
 KV_CONFIG_ENTRIES_MAX: Final = 200_000
 """Maximum number of keys in a name server's key-value configuration; an ordered topic has one key."""

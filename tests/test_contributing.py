@@ -33,13 +33,13 @@ def changed(diff: str) -> list[Path]:
     return [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)]
 
 
-def test_contributing_md_shows_every_example_of_a_code_change() -> None:
+def test_contributing_md_contains_exactly_the_four_expected_example_changes() -> None:
     """The page promises four."""
     assert CHANGES.keys() == FOLDERS_MAX.keys()
 
 
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_an_example_change_of_contributing_md_applies_and_touches_few_folders(title: str) -> None:
+def test_each_example_change_of_contributing_md_applies_and_stays_within_its_limit_of_folders(title: str) -> None:
     """A diff that no longer applies teaches nothing; one in many folders says that the design has come loose."""
     diff = CHANGES[title]
     apply(diff, ROOT, "--check")

@@ -45,7 +45,7 @@ FIRST = ("README.md", "SECURITY.md", "docs/quickstart.md", "docs/replication.md"
 
 
 @pytest.mark.parametrize("page", sorted(TOOL.PAGES))
-def test_a_derived_page_equals_the_output_of_its_generator(page: str) -> None:
+def test_each_generated_documentation_page_equals_the_output_of_its_generator(page: str) -> None:
     """A key, a hook or a request code was added or changed: run ``python tools/docs.py``."""
     assert (ROOT / "docs" / page).read_text() == TOOL.PAGES[page](), "run: python tools/docs.py"
 
@@ -186,7 +186,7 @@ def _texts() -> Iterator[Path]:
     yield from (ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
 
 
-def test_install_commands_name_the_folder_of_the_checkout() -> None:
+def test_documented_install_commands_install_from_the_checkout_and_not_from_a_package_index() -> None:
     """``pip install 'flintmq[top]'`` fails, or installs a stranger's package."""
     assert [str(path.relative_to(ROOT)) for path in _texts() if FROM_AN_INDEX.search(path.read_text())] == []
 
@@ -248,7 +248,7 @@ def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: Page
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_a_program_in_a_code_block_is_run_only_once_if_a_later_command_of_the_page_runs_the_program(
+def test_the_page_runner_does_not_run_a_program_block_that_a_later_command_of_the_page_runs(
     tmp_path: Path,
 ) -> None:
     """A second run of a program that stores something would print something else than the page says."""

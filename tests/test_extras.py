@@ -61,7 +61,7 @@ def touched() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
 
 
-def test_the_test_environment_hides_exactly_the_packages_of_missing_extras(tmp_path: Path) -> None:
+def test_an_environment_for_chosen_extras_hides_packages_that_only_other_extras_install(tmp_path: Path) -> None:
     """With ``[spark]`` there is pyarrow but no protobuf, which only ``[otel]`` installs."""
     pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -105,7 +105,7 @@ def test_tests_pass_with_every_combination_of_extras(name: str, tmp_path: Path) 
     assert done.returncode == 0, f"with [{name}]:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
 
 
-def test_the_extras_dev_and_test_are_not_extras_of_users() -> None:
+def test_the_list_of_extras_for_users_omits_the_extras_dev_and_test() -> None:
     """A new extra is tried without being listed here: only those for work on FlintMQ are."""
     assert set(extras()) >= {"test", "dev", "spark", "protobuf"}
     assert {"dev", "test"}.isdisjoint(of_users())

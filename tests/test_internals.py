@@ -96,7 +96,7 @@ def read_by_page(layout: str, data: bytes | memoryview, at: int = 0) -> tuple[di
     return fields, at - begin
 
 
-def test_diagrams_and_tables_of_the_documentation_agree() -> None:
+def test_the_diagram_and_the_table_of_each_documented_layout_agree() -> None:
     """Each layout stands twice on the page, to be seen and to be read."""
     assert len(LAYOUTS) >= 12
     for name_of, (drawn, rows) in LAYOUTS.items():
@@ -314,7 +314,7 @@ def test_the_layout_of_the_spark_feed_file_equals_the_documentation() -> None:
 # --- requests ---
 
 
-def test_every_answered_request_code_is_in_a_section_of_the_documentation() -> None:
+def test_the_protocol_page_lists_every_answered_request_code_exactly_once() -> None:
     """The page sorts the codes; the table of all of them is made from the code."""
     page = (ROOT / "docs" / "internals" / "protocol.md").read_text(encoding="utf-8")
     section = page.split("\n## Request codes\n")[1].split("\n## ")[0]

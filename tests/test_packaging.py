@@ -38,7 +38,7 @@ def test_every_subpackage_is_listed_for_installation_in_pyproject_toml() -> None
     assert listed == found
 
 
-def test_the_wheel_contains_the_marker_of_typed_packages() -> None:
+def test_the_wheel_contains_the_py_typed_file() -> None:
     """Without the file in the wheel every public name is ``Any`` to those who installed it."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     assert "py.typed" in data["flintmq"]

@@ -159,7 +159,9 @@ def test_towncrier_joins_the_changelog_fragments(tmp_path: Path) -> None:
         ("", ["does not read"]),
     ],
 )
-def test_the_check_of_commit_messages_finds_every_fault(message: str, said: list[str]) -> None:
+def test_the_check_of_commit_messages_reports_format_faults_and_accepts_correct_messages(
+    message: str, said: list[str]
+) -> None:
     found = faults(message)
     assert len(found) == len(said)
     for fault, words in zip(found, said, strict=True):

@@ -109,7 +109,7 @@ EVIL_NAMES = [
 
 
 @pytest.mark.parametrize("name", EVIL_NAMES)
-def test_cve_2019_17572_a_topic_never_leads_out_of_the_store(name: str, tmp_path: Path) -> None:
+def test_cve_2019_17572_a_topic_name_never_creates_files_outside_the_store(name: str, tmp_path: Path) -> None:
     """Path traversal: a topic's name comes from the wire and becomes a folder. Tried on what makes topics."""
     send = {"a": "P", "b": name, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
     topic = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
@@ -133,7 +133,7 @@ def test_cve_2019_17572_a_topic_never_leads_out_of_the_store(name: str, tmp_path
     assert set(tmp_path.parent.iterdir()) == before
 
 
-def test_cve_2023_33246_only_listed_broker_settings_can_be_changed(tmp_path: Path) -> None:
+def test_cve_2023_33246_a_broker_setting_outside_the_allow_list_cannot_be_changed(tmp_path: Path) -> None:
     """Code execution by a changed setting: whatever is not on the list is refused, every key and RocketMQ's every name."""
     allowed = {*RUNTIME_KEYS, *(entry.name for entry in RUNTIME_KEYS.values())}
     others = {"rocketmqHome", "filterServerNums", "brokerConfigPath", "configBlackList", "aclEnable", "x"}
@@ -147,7 +147,7 @@ def test_cve_2023_33246_only_listed_broker_settings_can_be_changed(tmp_path: Pat
         assert broker.config == before, "nothing of a refused change is made"
 
 
-def test_cve_2023_37582_only_listed_name_server_settings_can_be_changed(tmp_path: Path) -> None:
+def test_cve_2023_37582_a_name_server_setting_outside_the_allow_list_cannot_be_changed(tmp_path: Path) -> None:
     """The same by way of the name server: a changed path made it write any file. No setting that is a path can be changed."""
     allowed = {*NAMESRV_RUNTIME_KEYS, *(entry.name for entry in NAMESRV_RUNTIME_KEYS.values())}
     others = {"configStorePath", "configStorePathName", "kvConfigPath", "rocketmqHome"}

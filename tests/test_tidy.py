@@ -29,7 +29,9 @@ def sources() -> Sources:
 
 
 @pytest.mark.parametrize("rule", tidy.RULES)
-def test_each_tidy_rule_holds_except_for_the_listed_exceptions(sources: Sources, rule: str) -> None:
+def test_every_violation_of_a_tidy_rule_is_a_listed_exception_and_every_listed_exception_is_needed(
+    sources: Sources, rule: str
+) -> None:
     """A rule that no test checks is soon broken."""
     found, listed = tidy.RULES[rule](sources), tidy.read_exceptions().get(rule, set())
     assert not found - listed, f"these break the rule {rule}: mend them"
@@ -41,7 +43,7 @@ def test_the_file_of_exceptions_to_the_tidy_rules_names_exactly_the_existing_rul
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
 
-def test_the_table_that_assigns_tests_to_modules_names_only_modules_without_a_test_file_of_the_same_path(
+def test_the_table_of_modules_tested_elsewhere_lists_only_modules_without_their_own_test_file(
     sources: Sources,
 ) -> None:
     """An entry for a module that has moved, or that has a mirrored test by now, misleads."""

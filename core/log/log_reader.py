@@ -94,7 +94,7 @@ class LogReader:
         """Yield a dispatch request for each record between two physical offsets of the log; bodies are not checked.
 
         Raises:
-            StoreError: there is no valid record where one must be; the message states the position.
+            StoreError: no valid record begins at a position at which the log must have one; the message states the position.
         """
         physical_offset_bytes = from_offset_bytes
         while physical_offset_bytes < to_offset_bytes:
@@ -146,7 +146,7 @@ class LogReader:
         """Yield the log's records between two physical offsets as batches, in log order. Records are read in bulk if possible.
 
         Raises:
-            StoreError: there is no valid record where one must be; the message states the position.
+            StoreError: no valid record begins at a position at which the log must have one; the message states the position.
         """
         position = from_offset_bytes
         for columns in self.columns(from_offset_bytes, to_offset_bytes):

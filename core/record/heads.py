@@ -52,7 +52,7 @@ class Heads(msgspec.Struct):
     properties_at: Ints
     properties_length: Ints
     bad: Bools | None
-    """Mask of the start positions at which there is no valid record; None if there is a valid record at each position."""
+    """For each start position, whether the record at the position is invalid; None if all records are valid."""
 
     def __len__(self) -> int:
         return len(self.start)

@@ -156,7 +156,7 @@ def read_feed(path: Path) -> FeedMarks | None:
     The file is opened at each call, because a broker may have replaced it at its start.
 
     Raises:
-        StoreFormatError: the file is not a feed, or stays torn.
+        StoreFormatError: the file is not a feed file, or every attempt read a file that was only partly written.
         OSError: the file cannot be read.
     """
     try:

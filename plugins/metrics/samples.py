@@ -109,8 +109,7 @@ class Samples:
             self.rows(name).append((labels, figure))
 
     def add_all(self, figures: Iterable[tuple[str, float]]) -> None:
-        """Add figures of metrics without labels of their own. Such a metric has only the labels that all metrics of its group
-        share.
+        """Add figures of metrics that have only the labels that all metrics of their group share.
 
         Args:
             figures: pairs of a metric's name and its figure.

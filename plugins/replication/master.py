@@ -123,8 +123,8 @@ class MasterReplication:
         return tls
 
     def halt(self) -> None:
-        """Stop sending the log, because the broker is no longer a master. Consumers may now read all records of the log, also
-        those that no slave has received. :meth:`withdraw` and :meth:`stop` are to be called afterwards.
+        """Stop sending the log, because the broker has become a slave. Consumers may now read all records of the log, also
+        records that were not sent to any slave. The caller then calls :meth:`withdraw` and :meth:`stop`.
         """
         api, copy = self._api, self._copy
         for timer in self._timers:

@@ -83,7 +83,7 @@ class FenceWatch:
         """Why the store is fenced; None if the store is not fenced."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
-        """Stop this process when a pipe ends, which means that its parent process has gone. For the loop thread.
+        """Stop this process when a pipe is closed, because the pipe's other end belongs to the parent process. Loop thread.
 
         Args:
             descriptor: the pipe's descriptor.

@@ -176,7 +176,7 @@ class ClientInstance:
             addresses: the brokers; by default all known brokers, or only masters if there are no consumers.
 
         Returns:
-            The number of brokers that answered. A broker that does not answer is logged at once, then after growing pauses.
+            The number of brokers that answered. A missing answer is logged at once, and then at growing intervals.
         """
         heartbeat = HeartbeatData(
             self.client_id,

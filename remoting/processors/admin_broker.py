@@ -100,8 +100,8 @@ _NO_POOL_BUFFERS: Final = 2**31 - 1
 
 
 ALARM: Final = "flintAlarm"
-"""Name of the entry for a fault of the store in the broker's runtime info. The entry's value is the text with which the broker
-refuses sends. Without a fault, there is no such entry."""
+"""Name of an entry in the broker's runtime info that exists only while the store has a fault. The entry's value is the text
+with which the broker refuses sends."""
 
 
 @attrs.frozen

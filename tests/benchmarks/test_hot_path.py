@@ -26,7 +26,7 @@ def test_the_broker_benchmark_measures_every_stage() -> None:
     assert found["whole"] > 0
 
 
-def test_a_pull_with_filled_caches_calls_few_functions_of_flintmq(tmp_path: Path) -> None:
+def test_a_pull_served_from_filled_caches_makes_a_bounded_number_of_flintmq_function_calls(tmp_path: Path) -> None:
     """Each function call between the bytes of the request and the written answer costs as much as ten attribute reads."""
     calls: Counter[str] = Counter()
     root = str(Path(flintmq.__file__).parent)
@@ -57,7 +57,7 @@ def test_a_pull_with_filled_caches_calls_few_functions_of_flintmq(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_measured_stages_of_a_send_together_take_at_most_1_5_times_the_time_of_the_whole_send(
+def test_the_times_of_the_stages_of_a_send_add_up_to_less_than_1_5_times_the_time_of_the_send(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prints it (run with -s). The stages are parts of the whole: far more than it, and something is measured twice."""

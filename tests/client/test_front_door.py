@@ -55,7 +55,7 @@ def test_importing_the_producer_class_loads_neither_the_consumer_nor_the_store_n
     assert done.stdout.strip() == "[]"
 
 
-def test_the_synchronous_module_lists_its_public_names() -> None:
+def test_the_synchronous_module_exports_every_client_name_that_needs_no_event_loop() -> None:
     """A star import takes neither asyncio nor what lives on a loop."""
     assert set(sync.__all__) == set(library.__all__) - LOOP_ONLY
     assert all(hasattr(sync, name) for name in sync.__all__)

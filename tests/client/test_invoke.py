@@ -11,7 +11,7 @@ from flintmq.client import AdminClient, InvalidArgumentError, RefusedError, sync
 from flintmq.remoting.wire.codes import RequestCode
 
 
-def test_admin_client_invoke_returns_the_whole_answer_of_the_server(name_server: str) -> None:
+def test_admin_client_invoke_returns_the_code_body_and_header_fields_of_the_answer(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin:
         (address,) = admin.masters().values()
         answer = admin.invoke(address, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -23,7 +23,7 @@ def test_admin_client_invoke_returns_the_whole_answer_of_the_server(name_server:
         assert offset.ext_fields == {"offset": "0"}
 
 
-def test_the_asynchronous_admin_client_invokes_a_request_code(name_server: str) -> None:
+def test_invoke_of_the_asynchronous_admin_client_returns_the_answer_of_the_server(name_server: str) -> None:
     async def main() -> None:
         async with AdminClient(name_server) as admin:
             answer = await admin.invoke(name_server, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=5_000)
@@ -32,7 +32,7 @@ def test_the_asynchronous_admin_client_invokes_a_request_code(name_server: str) 
     asyncio.run(main())
 
 
-def test_admin_client_invoke_raises_a_refusal_unless_the_caller_accepts_its_response_code(name_server: str) -> None:
+def test_admin_client_invoke_raises_refused_error_unless_the_caller_accepts_the_response_code(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin:
         with pytest.raises(RefusedError) as refused:
             admin.invoke(name_server, 29_999)

@@ -78,7 +78,7 @@ def test_each_synchronous_client_class_has_the_methods_of_its_asynchronous_class
     assert parameters(here) == parameters(there)
 
 
-def test_every_client_class_has_a_synchronous_class() -> None:
+def test_every_asynchronous_client_class_has_a_synchronous_counterpart() -> None:
     """And everything else, such as messages and errors, is the very same object; what lives on a loop is left out."""
     every = {name: getattr(aio, name) for name in aio.__all__}
     clients = {name for name, one in every.items() if inspect.isclass(one) and issubclass(one, InstanceUser)}
@@ -142,7 +142,7 @@ def test_several_threads_can_share_a_producer(name_server: str, topic: str) -> N
         assert [admin.view_message(one.offset_msg_id).body for one in sample] == bodies[::40]
 
 
-def test_a_request_is_replied_to_by_a_listener(name_server: str, topic: str) -> None:
+def test_a_listener_of_a_synchronous_consumer_can_reply_to_a_request(name_server: str, topic: str) -> None:
     """The listener runs in a thread, where it may use any other client."""
     with sync.Producer("asks", name_server) as producer:
 
@@ -372,7 +372,7 @@ def test_a_keyboard_interrupt_ends_a_synchronous_call_and_its_request(silent_ser
         interrupted.result(20)
 
 
-def test_a_program_exits_without_closing_its_clients() -> None:
+def test_a_program_that_does_not_close_its_clients_exits_without_a_traceback() -> None:
     """The loop's thread is a daemon, its tasks are cancelled, and nothing is said about them."""
     script = (
         "from flintmq.client.sync import Consumer, Producer\n"

@@ -39,7 +39,7 @@ def test_durations_with_units_are_parsed(text: str, value_ms: int) -> None:
     assert parse_duration(text) == value_ms
 
 
-def test_a_number_without_a_unit_is_read_in_the_default_unit_of_the_setting_name_that_is_used() -> None:
+def test_a_number_without_a_unit_is_in_the_unit_that_its_setting_name_implies() -> None:
     """RocketMQ's serverChannelMaxIdleTimeSeconds is in seconds while our key is in milliseconds."""
     assert parse_duration("120") == 120
     assert parse_duration("120", "ms", plain="s") == 120_000

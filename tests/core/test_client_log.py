@@ -29,7 +29,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         ("x" * 9, "xxxxx..."),
     ],
 )
-def test_control_characters_are_escaped_and_long_text_is_shortened(text: str, shown: str) -> None:
+def test_control_characters_in_client_text_are_escaped_and_long_client_text_is_shortened(text: str, shown: str) -> None:
     """Line ends, colours and what is no character at all are shown as escapes; length is bounded."""
     assert printable(text, max_chars=5 if text.startswith("xx") else 100) == shown
 

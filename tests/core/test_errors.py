@@ -16,7 +16,9 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
     TEXT.map(lambda text: text.replace(";", ",")),
     st.sampled_from(["", "store.max_message_bytes (maxMessageSize)"]),
 )
-def test_a_refusal_is_parsed_from_the_remark_of_its_response(message: str, measured: str, key: str) -> None:
+def test_reason_and_limit_and_setting_of_a_refusal_are_parsed_from_the_response_remark(
+    message: str, measured: str, key: str
+) -> None:
     """Whatever the message is, which may hold a client's text with brackets of its own."""
     sent = RefusedError(13, message, reason="message.body_too_long", measured=measured, key=key)
     came = RefusedError.of_answer(sent.code, sent.remark)
@@ -36,7 +38,7 @@ def test_a_refusal_is_parsed_from_the_remark_of_its_response(message: str, measu
         "the broker's [group.missing] is no end",
     ],
 )
-def test_a_refusal_remark_without_a_reason_id_becomes_the_error_message(remark: str | None) -> None:
+def test_a_response_remark_without_a_reason_id_becomes_the_text_of_the_refusal_error(remark: str | None) -> None:
     """Its remark stays the message."""
     came = RefusedError.of_answer(17, remark)
     assert (came.reason, str(came)) == ("broker.refused", remark or "response code 17")

@@ -9,7 +9,9 @@ from flintmq.core.histogram import Histogram
 
 
 @given(st.lists(st.tuples(st.floats(-10, 10), st.integers(1, 5)), max_size=50))
-def test_each_value_is_counted_in_the_first_bucket_whose_bound_is_not_below_it(values: list[tuple[float, int]]) -> None:
+def test_a_value_is_counted_in_the_first_histogram_bucket_whose_upper_bound_is_at_least_the_value(
+    values: list[tuple[float, int]],
+) -> None:
     """A value that equals a bound belongs below it, as Prometheus has it."""
     histogram = Histogram((-1.0, 0.0, 2.5))
     for value, count in values:

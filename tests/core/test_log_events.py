@@ -135,7 +135,7 @@ def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> Non
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_a_log_call_is_reported_unless_it_has_a_literal_id_and_a_literal_text_and_named_values(
+def test_the_check_of_log_calls_reports_a_call_without_literal_id_literal_text_or_named_values(
     found: Any, call: str, fault: str
 ) -> None:
     """The page, and what programs look for, follow from the calls."""
@@ -161,7 +161,7 @@ def written() -> Iterator[io.StringIO]:
     logging.getLogger().removeHandler(handler)
 
 
-def test_a_log_record_has_its_event_and_fields_in_every_handler(
+def test_a_log_record_carries_its_event_id_and_named_values_to_every_log_handler(
     written: io.StringIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     event_log("flintmq.store").critical("store.fenced", "%(reason)s", reason=Path("a disk\nis gone"))

@@ -103,7 +103,7 @@ def test_joining_a_flushed_and_a_pending_waiter_returns_the_pending_waiter() -> 
     assert both(CompletedWaiter(FLUSHED), CompletedWaiter(NOT_AVAILABLE)).status is NOT_AVAILABLE
 
 
-def test_a_waiter_completed_by_two_threads_calls_back_once() -> None:
+def test_a_waiter_for_flush_and_replication_calls_back_once_if_both_complete_at_the_same_time() -> None:
     """The disk's promise is kept on another thread than the slave's."""
     for _ in range(200):
         disk, slave = ByHand(), ByHand()

@@ -44,7 +44,9 @@ def test_a_message_is_not_acknowledged_after_a_disk_error(kind: Kind, crash_stat
     explore_errors(kind, crash_states // 60, seed)
 
 
-def test_no_short_sequence_of_store_operations_loses_a_message_in_a_crash(kind: Kind, crash_states: int) -> None:
+def test_no_sequence_of_a_few_store_operations_followed_by_a_crash_loses_a_message(
+    kind: Kind, crash_states: int
+) -> None:
     """All sequences of the steps that matter most: what two to four of them do to each other."""
     longest = 2 + (crash_states >= 6_000) + (crash_states >= 50_000)
     for length in range(1, longest + 1):

@@ -60,7 +60,7 @@ def test_the_kustomization_lists_every_manifest_and_config_file() -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_ports_and_names_agree_between_the_manifests(name: str) -> None:
+def test_labels_ports_and_volumes_that_a_manifest_refers_to_by_name_are_defined(name: str) -> None:
     """What refers by a name to something that is not there waits for ever."""
     one, run = SETS[name], container(name)
     label = {"app.kubernetes.io/name": name}
@@ -104,7 +104,7 @@ def test_a_pod_has_the_restricted_security_settings(name: str) -> None:
     }
 
 
-def test_brokers_are_configured_with_every_name_server() -> None:
+def test_the_broker_configuration_lists_the_address_of_every_name_server_replica() -> None:
     """A third replica that nobody registers with would know no broker."""
     config = yaml.safe_load((BASE / "config" / "broker.yaml").read_text())
     name = "flintmq-namesrv"

@@ -136,7 +136,7 @@ def test_every_built_in_dispatcher_is_tested_with_the_test_kit_for_dispatchers()
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_sample_records_of_the_test_kit_for_dispatchers_have_three_different_filter_bit_maps() -> None:
+def test_the_sample_records_of_the_dispatcher_test_kit_produce_three_different_filter_bit_maps() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())
@@ -155,7 +155,7 @@ def test_the_spark_feed_counts_records_written_after_a_truncation_of_the_commit_
 
 @pytest.mark.parametrize(("dispatcher", "types"), [(ObservedQueues, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})])
 @pytest.mark.parametrize("form", FORMS)
-def test_queues_and_index_accept_only_records_of_rocketmqs_transaction_types(
+def test_queues_skip_prepared_and_rolled_back_records_and_the_index_skips_only_rolled_back_records(
     dispatcher: type[ObservedQueues] | type[ObservedIndex],
     types: set[int],
     form: Callable[[Sequence[DispatchRequest]], RecordBatch],
@@ -315,7 +315,7 @@ def test_the_test_kit_for_dispatchers_fails_on_each_deliberately_broken_dispatch
         check_dispatcher(dispatcher, observe=lambda made: made.rows)
 
 
-def test_the_test_kit_for_dispatchers_works_without_a_function_that_reads_the_dispatchers_output() -> None:
+def test_the_test_kit_for_dispatchers_can_check_a_dispatcher_without_reading_its_output() -> None:
     check_dispatcher(Rows, observe=lambda made: made.rows)
     check_dispatcher(Promises, observe=lambda made: made.rows)
     blind: Callable[[], CommitLogDispatcher] = Rows

@@ -36,7 +36,7 @@ def test_the_filter_bit_map_of_a_record_has_the_bits_of_exactly_the_groups_whose
     assert [entry.bit_map for entry in batch] == made
 
 
-def test_a_repeated_dispatch_gives_the_same_bit_maps() -> None:
+def test_dispatching_the_same_batch_twice_computes_equal_filter_bit_maps() -> None:
     """A full disk makes a batch come again; the second time must not differ."""
     dispatcher = CalcBitMap(filters(g="a > 5"))
     batch = [request("T", a=str(n)) for n in range(10)]

@@ -48,7 +48,7 @@ def test_a_single_sync_completes_all_waiters_that_it_covers(
     assert service.statistics().waiters == 50
 
 
-def test_a_group_commit_round_syncs_every_log_file_up_to_the_position_for_which_a_waiter_waits(
+def test_one_group_commit_round_syncs_all_log_files_up_to_the_position_that_a_waiter_requested(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """A flush call handles one file, and RocketMQ tries only twice."""
@@ -82,7 +82,9 @@ def test_the_default_deadline_of_a_waiter_is_exactly_five_seconds(
     assert service.statistics().timeouts == 1
 
 
-def test_an_idle_deadline_watcher_is_woken_by_the_first_waiter_only(log: FakeLog, clock: ManualClock) -> None:
+def test_only_the_first_of_several_added_waiters_wakes_the_idle_deadline_watcher(
+    log: FakeLog, clock: ManualClock
+) -> None:
     """A wake-up per append would cost a thread switch per append."""
     waiters = PendingWaiters()
     watcher = DeadlineWatcher(FlushContext(log, clock, None, None), waiters)
@@ -99,7 +101,7 @@ def test_an_idle_deadline_watcher_is_woken_by_the_first_waiter_only(log: FakeLog
     assert woken == [True, True]
 
 
-def test_a_waiter_added_while_the_deadline_watcher_disarms_has_its_deadline_watched(
+def test_a_waiter_added_while_the_deadline_watcher_becomes_idle_has_its_deadline_watched(
     log: FakeLog, clock: ManualClock
 ) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""
@@ -210,7 +212,7 @@ def test_stopping_group_commit_does_not_wait_for_a_hanging_sync(log: FakeLog, cl
     assert service.end(5), "the thread ends when the disk answers after all"
 
 
-def test_a_submit_of_an_already_flushed_position_is_done_at_once(
+def test_a_flush_request_for_an_already_flushed_position_completes_at_once(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     end = put(log)

@@ -88,7 +88,9 @@ def test_a_failed_sync_ends_the_flush_service_and_fences_the_store() -> None:
     assert log.calls_after_fence == 0
 
 
-def test_stopping_the_flush_service_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_the_flush_service_ends_after_ten_flush_rounds_without_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A log that never gets clean must not keep the broker from stopping."""
     log, clock = FakeLog(), ManualClock()
     service = flush_service(log, clock)
@@ -156,7 +158,7 @@ def test_stopping_the_commit_service_commits_and_flushes_all_bytes() -> None:
     assert service.submit(1) is FENCED
 
 
-def test_stopping_the_commit_service_gives_up_after_ten_commits_without_progress(
+def test_stopping_the_commit_service_ends_after_ten_commits_without_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(1, PAGE)), ManualClock()

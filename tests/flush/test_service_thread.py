@@ -28,7 +28,7 @@ class Counting(ServiceThread):
         self.finished += 1
 
 
-def test_a_flush_thread_runs_a_round_for_each_wakeup_and_the_final_work_once_if_stopped_twice() -> None:
+def test_a_flush_thread_runs_one_round_per_wakeup_and_its_final_work_once_although_stopped_twice() -> None:
     thread = Counting()
     thread.start()
     thread.start()
@@ -129,7 +129,7 @@ class SteppedLog:
         return self.committed_offset_bytes
 
 
-def test_only_flushes_that_move_the_position_are_counted_as_syncs() -> None:
+def test_only_flushes_that_advance_the_flushed_position_are_counted_as_syncs() -> None:
     """One that found nothing to do would make the mean time of a sync look better than it is."""
     clock = ManualClock()
     log = SteppedLog(clock, [100])
@@ -143,7 +143,7 @@ def test_only_flushes_that_move_the_position_are_counted_as_syncs() -> None:
     assert log.calls == [4, 4]
 
 
-def test_a_flush_up_to_a_position_stops_at_the_first_flushed_position_beyond_it() -> None:
+def test_flushing_to_a_target_position_ends_at_the_first_flushed_position_beyond_that_target() -> None:
     """A call ends one file; what is behind the target is for the next round, or a busy log would never be done."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 200, 300])
@@ -154,7 +154,7 @@ def test_a_flush_up_to_a_position_stops_at_the_first_flushed_position_beyond_it(
     assert len(log.calls) == 2, "the target is reached: nothing is asked of the disk"
 
 
-def test_a_flush_call_that_moves_no_position_ends_the_flush_round() -> None:
+def test_flushing_to_a_target_position_ends_if_a_flush_call_makes_no_progress() -> None:
     """A fenced log gets no further: the thread must come back."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 100])

@@ -7,7 +7,7 @@ import pytest
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
 
-def test_the_pool_refuses_to_take_back_foreign_or_already_returned_buffers() -> None:
+def test_returning_a_buffer_twice_or_a_buffer_that_was_not_borrowed_from_the_pool_raises_an_error() -> None:
     """A buffer in the pool twice would be two files' buffer."""
     pool = AnonymousBufferPool(2, 4096)
     buffer = pool.borrow()
@@ -35,6 +35,8 @@ def test_a_buffer_returned_after_the_close_is_freed() -> None:
 
 
 @pytest.mark.parametrize(("buffers", "bytes_each"), [(0, 4096), (1, 0)])
-def test_a_pool_without_buffers_is_refused(buffers: int, bytes_each: int) -> None:
+def test_creating_a_pool_with_no_buffers_or_with_buffers_of_zero_bytes_raises_an_error(
+    buffers: int, bytes_each: int
+) -> None:
     with pytest.raises(ValueError, match="at least 1, got"):
         AnonymousBufferPool(buffers, bytes_each)

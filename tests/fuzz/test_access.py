@@ -26,7 +26,9 @@ SECRET = Secret("a secret of some length")
 
 
 @pytest.mark.timeout(300)
-def test_mutated_signed_requests_pass_only_with_permission(fuzz_frames: int, fuzz_seed: int, tmp_path: Path) -> None:
+def test_a_mutated_signed_request_is_accepted_only_if_its_account_has_the_permission(
+    fuzz_frames: int, fuzz_seed: int, tmp_path: Path
+) -> None:
     """An account with few rights signs whatever comes: it passes or is refused, quickly, and never passes without the right."""
     account = AclAccount(accessKey="fuzz-account", secretKey=SECRET, topicPerms=("T=PUB|SUB",), groupPerms=("G=SUB",))
     clock = ManualClock()

@@ -275,7 +275,7 @@ FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", first(["consumerOffset.json", "delayOffset.json"], FILES))
-def test_a_start_with_a_value_outside_javas_types_in_a_config_file_fails_and_names_the_file(
+def test_a_broker_refuses_to_start_and_names_a_config_file_with_a_value_outside_javas_types(
     tmp_path: Path, name: str
 ) -> None:
     """It names the file, the field and the value; a start that took it would write a file that Java cannot load. Where the

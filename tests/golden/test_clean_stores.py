@@ -72,7 +72,7 @@ def all_records(store: MessageStore) -> list[Record]:
     return [record for record in records if record is not None]
 
 
-def test_the_values_read_from_every_record_of_a_java_store_are_correct(clean: Any, tmp_path: Path) -> None:
+def test_every_field_of_each_record_in_a_java_store_is_read_with_its_recorded_value(clean: Any, tmp_path: Path) -> None:
     """The log is the truth: each field of each record, addresses, properties and bodies."""
     store = clean.open(clean.unpack(tmp_path))
     try:
@@ -83,7 +83,7 @@ def test_the_values_read_from_every_record_of_a_java_store_are_correct(clean: An
         store.close()
 
 
-def test_encoding_the_records_and_blank_records_of_a_java_store_again_gives_equal_bytes(
+def test_encoding_decoded_records_and_blank_records_of_a_java_store_gives_the_original_bytes(
     clean: Any, tmp_path: Path
 ) -> None:
     """FlintMQ must write the same bytes as RocketMQ for the same messages."""
@@ -245,7 +245,7 @@ def test_queries_by_key_and_time_return_what_the_java_broker_answered(
         store.close()
 
 
-def test_each_message_is_found_at_the_offsets_that_the_java_broker_answered_to_its_send(
+def test_each_message_of_a_java_store_is_found_at_the_offsets_in_the_java_brokers_send_response(
     load_golden: Any, tmp_path: Path
 ) -> None:
     """Clients keep the topic, queue and offset of the answer to find the message again."""

@@ -113,7 +113,7 @@ def test_extension_units_are_read_as_rocketmqs_own_code_reads_them(golden: Any, 
 
 
 @pytest.mark.parametrize("by_bit_map_alone", [False, True])
-def test_each_group_gets_the_messages_that_the_real_broker_delivered(
+def test_the_sql92_filter_of_each_group_selects_the_messages_that_the_java_broker_delivered(
     golden: Any, tmp_path: Path, by_bit_map_alone: bool
 ) -> None:
     """The consumers of the recording, by expression and bit map; the bit map alone says no more than the expression allows."""

@@ -76,7 +76,9 @@ def test_every_crashed_store_of_the_golden_data_is_tested(crash: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "compat"), [(name, "strict") for name in VARIANTS] + [(n, "safe") for n in VARIANTS if n not in DAMAGED]
 )
-def test_a_recovered_store_equals_that_of_the_real_broker(crash: Any, name: str, compat: str, tmp_path: Path) -> None:
+def test_a_crashed_store_recovered_by_flintmq_equals_the_store_recovered_by_the_java_broker(
+    crash: Any, name: str, compat: str, tmp_path: Path
+) -> None:
     """The log end, records, queues, index and checkpoint are compared."""
     root, recovered = crashed(crash, name, tmp_path)
     store = crash.open(root, compat=compat)
@@ -231,7 +233,9 @@ def test_bytes_cut_from_the_log_are_kept_in_quarantine(crash: Any, name: str, tm
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_recovered_store_is_not_recovered_at_the_next_start(crash: Any, name: str, tmp_path: Path) -> None:
+def test_the_start_after_a_crash_recovery_needs_no_recovery_and_changes_no_byte(
+    crash: Any, name: str, tmp_path: Path
+) -> None:
     """A recovered store is a clean one: opened again, no byte of it changes."""
     root, _recovered = crashed(crash, name, tmp_path)
     crash.open(root).close()
@@ -281,7 +285,9 @@ def test_a_start_without_an_abort_file_zeroes_queue_units_whose_records_the_log_
         assert not raw[queue["maxOffset"] * 20 :].strip(b"\0")
 
 
-def test_opening_a_crashed_store_without_starting_keeps_its_abort_file(crash: Any, tmp_path: Path) -> None:
+def test_recovering_a_crashed_store_without_dispatching_its_records_keeps_the_abort_file(
+    crash: Any, tmp_path: Path
+) -> None:
     """The dispatchers have not caught up yet, so the next start must recover the store again."""
     root, recovered = crashed(crash, "kill9", tmp_path)
     recover(crash.spec(root)).close()

@@ -125,7 +125,7 @@ def test_index_keys_with_the_same_hash_find_only_their_own_messages(load_golden:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_explanation_of_the_next_start_predicts_the_recovery_of_a_crashed_store(
+def test_explaining_the_next_start_of_a_crashed_store_predicts_where_recovery_ends_the_log(
     crash: Any, name: str, tmp_path: Path
 ) -> None:
     """With ``strict``, the prediction equals the recovery of the real broker."""

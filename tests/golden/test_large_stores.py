@@ -23,7 +23,7 @@ from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 
 
-def test_rebuilt_queues_and_index_equal_those_of_the_real_broker(clean: Any, tmp_path: Path) -> None:
+def test_queues_and_index_rebuilt_from_the_log_equal_those_of_the_java_broker(clean: Any, tmp_path: Path) -> None:
     """Byte for byte; the store with extension files is refused, for what those hold cannot be told from the log."""
     root = clean.unpack(tmp_path / "store")
     if (root / "consumequeue_ext").exists():
@@ -43,7 +43,9 @@ def test_an_audit_of_a_store_of_rocketmq_finds_no_error(clean: Any, tmp_path: Pa
     assert found["records"] == len(clean.records)
 
 
-def test_every_message_of_a_store_of_rocketmq_is_written_to_the_landing_zone(clean: Any, tmp_path: Path) -> None:
+def test_every_message_of_a_store_of_rocketmq_is_exported_as_parquet_to_the_landing_zone(
+    clean: Any, tmp_path: Path
+) -> None:
     """Delayed, transactional and retried messages land once, under the topic that consumers know."""
     import pyarrow.dataset as ds
 

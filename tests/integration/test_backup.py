@@ -109,7 +109,7 @@ async def counts(name_server: str, topic: str) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("settings", [(), ("dispatchers=consume_queue,index,spark_feed",)], ids=["queues", "feed"])
-def test_backups_of_a_broker_under_load_are_restored_without_a_difference(
+def test_backups_made_under_load_restore_the_log_of_the_broker_byte_for_byte(
     commands: Commands, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     """20,000 messages a second and more arrive while three backups are made; then all is compared, restored and read."""

@@ -92,7 +92,9 @@ def test_bytes_that_form_no_frame_close_the_connection(broker: flintmq.Broker, c
     assert wire.is_closed_by_peer(2.0)
 
 
-def test_random_bytes_do_not_affect_the_broker(broker: flintmq.Broker, unexpected: list[str]) -> None:
+def test_a_broker_answers_valid_requests_after_many_connections_sent_random_bytes(
+    broker: flintmq.Broker, unexpected: list[str]
+) -> None:
     """Random bytes cover kinds of damage that the other tests do not name."""
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -406,7 +408,7 @@ def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
-def test_a_connection_that_keeps_sending_frames_is_not_closed_for_an_incomplete_frame(
+def test_a_connection_that_keeps_completing_frames_stays_open_although_each_read_ends_mid_frame(
     configure: Any, connect: Any
 ) -> None:
     """A producer whose every read ends within a frame is the healthiest of all, however long it goes on."""

@@ -302,7 +302,7 @@ def mine(told: Mapping[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_failing_plugin_is_named_and_switched_off_while_the_broker_serves(
+def test_a_failing_plugin_is_reported_by_name_and_switched_off_while_the_broker_serves_clients(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     caplog: pytest.LogCaptureFixture,
@@ -454,7 +454,9 @@ class TimedFromTheFactory(Service):
     def start(self) -> None: ...
 
 
-def test_a_plugin_factory_can_start_a_timer(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_a_timer_started_by_a_plugin_factory_runs_and_is_listed_in_the_runtime_info(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     ticked = threading.Event()
     with flintmq.Broker(configure(), plugins=[TimedFromTheFactory(ticked.set)]) as broker:
         assert ticked.wait(10)
@@ -510,7 +512,7 @@ def test_a_hanging_service_of_a_plugin_blocks_neither_the_start_nor_the_stop_of_
     assert f"raised in service 'mine' ({method})" in caplog.text
 
 
-def test_the_number_and_length_of_runtime_figures_of_a_plugin_service_are_bounded(
+def test_the_number_and_length_of_runtime_info_entries_of_a_plugin_service_are_limited(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Request 28 is read by every tool: one service must not fill it, nor break it."""

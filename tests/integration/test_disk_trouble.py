@@ -289,7 +289,9 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def test_a_real_full_disk_loses_no_acknowledged_message(tmp_path: Path, unexpected: list[str]) -> None:
+def test_a_broker_loses_no_acknowledged_message_when_its_mounted_disk_becomes_full(
+    tmp_path: Path, unexpected: list[str]
+) -> None:
     """No signal ends the process, nothing acknowledged is lost, and room that comes back is used."""
     with mounted(tmp_path / "disk", "12m") as disk:
         config = settings(disk / "store", "flush.strategy=group_commit", *REAL)

@@ -122,7 +122,7 @@ def check(config: Any, promised: dict[tuple[str, int, int], bytes]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_no_message_is_lost_wherever_the_broker_runs_out_of_file_descriptors(
+def test_running_out_of_file_descriptors_at_any_file_operation_loses_no_acknowledged_message(
     strategy: str, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """With ``--slow``, descriptors are exhausted at each place, and without it at every fourth place."""

@@ -135,7 +135,7 @@ def test_a_promoted_slave_has_every_acknowledged_message(rounds: Rounds) -> None
     rounds(history)
 
 
-def test_a_slave_does_not_follow_a_master_restored_from_an_older_copy(rounds: Rounds) -> None:
+def test_a_slave_refuses_to_replicate_from_a_master_restored_from_an_older_copy(rounds: Rounds) -> None:
     """It would take back what was acknowledged. The slave says so, keeps what it has, and takes over."""
 
     def history(cluster: Cluster) -> None:
@@ -165,7 +165,9 @@ def test_a_slave_does_not_follow_a_master_restored_from_an_older_copy(rounds: Ro
     rounds(history)
 
 
-def test_a_slave_with_newer_messages_is_not_overwritten(rounds: Rounds) -> None:
+def test_a_slave_with_messages_that_its_master_lacks_refuses_to_replicate_and_keeps_its_messages(
+    rounds: Rounds,
+) -> None:
     """It was a master for a while: both logs hold what the other has not, and only a human can choose."""
 
     def history(cluster: Cluster) -> None:

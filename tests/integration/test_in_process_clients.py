@@ -136,7 +136,9 @@ async def consumed(
     return seen
 
 
-def test_in_process_clients_send_consume_pull_and_administer(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_in_process_clients_send_consume_and_pull_messages_and_administer_topics(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     """Every way to send and to consume, with a topic that is created, changed, found in the routes, and deleted."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -287,7 +289,9 @@ def test_long_bodies_sent_and_pulled_in_process_at_the_same_time_do_not_deadlock
     live(configure(*ALONE), work)
 
 
-def test_synchronous_clients_work_in_process_from_threads(configure: Any, unexpected: list[str]) -> None:
+def test_synchronous_in_process_clients_send_from_many_threads_and_consume_every_message(
+    configure: Any, unexpected: list[str]
+) -> None:
     """``flintmq.client.sync`` takes a broker as well, and one producer serves many threads."""
     with no_socket_left(), flintmq.Broker(configure(*ALONE)) as broker:
         with sync.AdminClient(broker) as admin:
@@ -304,7 +308,7 @@ def test_synchronous_clients_work_in_process_from_threads(configure: Any, unexpe
             assert done.state is COMMIT
 
 
-def test_message_handlers_that_share_an_in_process_client_get_their_messages(
+def test_clustering_and_broadcasting_handlers_that_share_an_in_process_client_each_get_the_message(
     configure: Any, live: Any, tmp_path: Path, unexpected: list[str]
 ) -> None:
     """Groups that broadcast make clients of their own, of what the shared one was made of."""
@@ -372,7 +376,9 @@ def test_a_broker_without_a_port_cannot_register_at_a_name_server(configure: Any
         pass
 
 
-def test_network_and_in_process_clients_share_a_broker(configure: Any, connect: Any, unexpected: list[str]) -> None:
+def test_an_in_process_consumer_gets_messages_sent_over_the_network_and_in_process(
+    configure: Any, connect: Any, unexpected: list[str]
+) -> None:
     with no_socket_left(), flintmq.Broker(configure()) as broker:
         wire = connect(broker)
         assert wire.send("T", b"over the wire").code == 0
@@ -459,7 +465,9 @@ def test_in_process_clients_cause_no_warnings_in_asyncio_debug_mode(
     assert not [str(one.message) for one in recwarn]
 
 
-def test_in_process_clients_reach_only_their_own_broker(configure: Any, unexpected: list[str]) -> None:
+def test_an_in_process_client_reaches_only_the_broker_object_that_it_was_given(
+    configure: Any, unexpected: list[str]
+) -> None:
     """Each client speaks to the broker that it was given, although none has an address to tell them apart by."""
     with (
         no_socket_left(),
@@ -512,7 +520,7 @@ class HangingPlugin:
         return Response()
 
 
-def test_stopping_a_broker_ends_unanswered_in_process_requests(configure: Any) -> None:
+def test_stopping_a_broker_fails_unanswered_in_process_requests_before_their_timeout(configure: Any) -> None:
     """A request that is never answered ends with the connection, not with its client's timeout; and only at its own broker."""
     plugin = HangingPlugin()
 

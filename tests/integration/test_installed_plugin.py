@@ -71,7 +71,7 @@ def figures(wire: Wire) -> dict[str, str]:
     ],
     ids=["raises", "wrong-type"],
 )
-def test_a_failing_installed_plugin_is_named_and_switched_off(
+def test_a_failing_installed_plugin_is_reported_by_name_and_switched_off(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     install: Install,

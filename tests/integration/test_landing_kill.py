@@ -48,7 +48,7 @@ def check(tmp_path: Path, strategy: str, engine: str, kills: int) -> None:
     assert not list(zone.rglob(".part-*"))
 
 
-def test_a_broker_killed_while_it_exports_messages_to_a_landing_zone_exports_each_message_once(tmp_path: Path) -> None:
+def test_killing_a_broker_during_the_export_to_a_landing_zone_loses_and_repeats_no_message(tmp_path: Path) -> None:
     """The broker dies, and a moment later its landing process: no gap, no overlap."""
     check(tmp_path, "flush_real_time", "process", 2)
 
@@ -56,6 +56,8 @@ def test_a_broker_killed_while_it_exports_messages_to_a_landing_zone_exports_eac
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["process", pytest.param("thread", marks=pytest.mark.longest)])
-def test_a_broker_killed_many_times_exports_each_message_once_to_a_landing_zone(tmp_path: Path, engine: str) -> None:
+def test_killing_a_broker_many_times_during_export_to_a_landing_zone_loses_and_repeats_no_message(
+    tmp_path: Path, engine: str
+) -> None:
     """At eight random moments, starts among them."""
     check(tmp_path, "group_commit", engine, 8)

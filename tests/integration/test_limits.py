@@ -196,7 +196,7 @@ def test_a_slow_filtered_pull_is_answered_early_and_the_next_pull_continues_at_i
     assert found == [b"%d" % number for number in range(51, 60)]
 
 
-def test_a_query_by_key_that_reads_many_index_entries_is_split_into_steps(
+def test_a_query_by_key_that_reads_index_entries_in_many_steps_returns_every_message(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that every message has: whoever asks for an old one keeps nobody waiting, and is still answered."""
@@ -210,7 +210,7 @@ def test_a_query_by_key_that_reads_many_index_entries_is_split_into_steps(
     assert answer.body.count(b"same") == 40
 
 
-def test_a_client_within_every_limit_is_served(broker: flintmq.Broker) -> None:
+def test_a_client_that_exceeds_no_limit_is_answered(broker: flintmq.Broker) -> None:
     """A client within every limit is served."""
     wire = Wire(broker.address)
     assert wire.is_served()

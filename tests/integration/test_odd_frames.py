@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_the_recording_has_many_unusual_frames_that_are_answered_and_many_that_close_connections() -> None:
+def test_the_recording_of_rocketmq_has_over_200_answered_and_over_100_connection_closing_frames() -> None:
     """The comparison with the real broker would prove little if its recording were cut."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350
@@ -161,7 +161,7 @@ def test_frames_with_too_many_header_fields_are_refused(port: int, codec: int) -
     assert outcome.stays
 
 
-def test_a_too_long_frame_is_refused_while_it_is_sent(port: int) -> None:
+def test_a_sender_still_writing_a_too_long_frame_gets_the_refusal_before_the_connection_closes(port: int) -> None:
     """Its sender is still writing when it is refused: the answer must not be lost with a connection that is reset."""
     header = framed(asking(f'"{"x" * 40_000}"').encode())[4:]
     data = struct.pack(">i", 40 << 20) + header + bytes((40 << 20) - len(header))
@@ -225,7 +225,7 @@ def served(running: flintmq.Broker) -> int:
 @given(headers(), st.sampled_from([0, 0, 0, 1, 1, 2, 255]), st.binary(max_size=20))
 @example(b"", 0, b"")
 @hypothesis_settings(max_examples=examples(300))
-def test_a_random_header_gets_at_most_one_answer_and_closes_the_connection_only_if_it_is_not_json(
+def test_a_random_header_gets_at_most_one_answer_and_only_a_non_json_header_closes_the_connection(
     served: int, header: bytes, codec: int, body: bytes
 ) -> None:
     """Well framed bytes of any kind: at most one answer, and the next request on the connection is answered."""

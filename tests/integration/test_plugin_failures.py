@@ -516,7 +516,7 @@ async def _later() -> None: ...
 @pytest.mark.parametrize(
     "result", [lambda: False, lambda: True, _later, lambda: 1 / 0], ids=["no", "yes", "async", "raises"]
 )
-def test_a_failing_authenticator_refuses_requests_and_shows_no_credentials(
+def test_a_failing_authenticator_refuses_the_request_and_its_error_contains_no_credentials(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], result: Callable[[], Any]
 ) -> None:
     """One that returns its decision, or something to await, has decided nothing; and its failures show no credentials."""

@@ -91,7 +91,7 @@ def test_the_error_about_a_wrong_hook_argument_shows_the_expected_call(
         ("Bills()", "a Bills without 'dispatch'"),
     ],
 )
-def test_the_error_about_a_plugin_factory_that_makes_an_unusable_object_names_that_object(
+def test_an_unusable_object_made_by_a_plugin_factory_is_named_in_the_error(
     install: Install, tmp_path: Path, made: str, found: str
 ) -> None:
     """The mistake must be found at the start, because otherwise the first message would fail."""

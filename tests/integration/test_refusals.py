@@ -39,7 +39,7 @@ WAYS: tuple[tuple[dict[str, str], bytes], ...] = (
 
 
 @pytest.mark.parametrize("served", ["broker", "name_server"])
-def test_for_each_request_code_a_refusal_contains_a_reason_id(
+def test_a_refused_request_of_any_request_code_gets_a_remark_with_a_reason_id(
     served: str, configure: Callable[..., Any], connect: Callable[[Any], Wire], unexpected: list[str]
 ) -> None:
     kind = flintmq.Broker if served == "broker" else flintmq.NameServer

@@ -36,7 +36,7 @@ ASKED_FOR = {
 
 
 @pytest.mark.parametrize("feature", sorted(CODES))
-def test_a_broker_without_an_optional_feature_serves_clients_and_refuses_the_features_request_codes(
+def test_a_broker_without_an_optional_feature_serves_clients_but_refuses_requests_of_that_feature(
     feature: str, configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """No other part of a broker may need a feature that is taken out."""

@@ -137,7 +137,7 @@ def kill(root: Path, copy: Path, queues: str = "consumequeue") -> None:
 
 
 @pytest.mark.parametrize("switched_off_before", [False, True])
-def test_an_index_builder_of_a_plugin_gets_the_records_that_the_store_recovers_after_a_kill(
+def test_an_index_builder_plugin_receives_the_records_recovered_after_a_broker_is_killed(
     configure: Configure, tmp_path: Path, switched_off_before: bool
 ) -> None:
     """Killed between append and dispatch: each key is found after the start, and the built-in index has no fragments."""
@@ -157,7 +157,7 @@ def test_an_index_builder_of_a_plugin_gets_the_records_that_the_store_recovers_a
     assert not any((tmp_path / "killed" / "index").glob("*"))
 
 
-def test_a_consume_queue_of_a_plugin_gets_the_records_that_the_store_recovers_after_a_kill(
+def test_a_consume_queue_plugin_receives_the_records_recovered_after_a_broker_is_killed(
     configure: Configure, tmp_path: Path
 ) -> None:
     """Queue offsets go on behind what was recovered through the plugin, and nothing is missing."""

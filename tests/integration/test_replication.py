@@ -153,7 +153,9 @@ def test_a_slave_serves_reads_and_refuses_writes(tmp_path: Path, connect: Connec
             assert set(plain_bodies(wire)) >= set(bodies)
 
 
-def test_master_and_slave_report_the_replication_state(tmp_path: Path, connect: Connect) -> None:
+def test_a_master_reports_the_lag_of_its_slave_and_a_slave_reports_whether_replication_runs(
+    tmp_path: Path, connect: Connect
+) -> None:
     """An operator sees how far the slave is, and whether it follows at all."""
 
     def told(broker: flintmq.Broker) -> Any:
@@ -370,7 +372,7 @@ def test_a_wrong_replication_secret_is_logged_by_the_master_and_the_slave(
             assert end_of(slave) == 0
 
 
-def test_a_slave_with_access_control_signs_its_requests_for_the_tables_of_the_master(tmp_path: Path) -> None:
+def test_a_master_with_access_control_gives_its_tables_only_to_a_slave_that_signs_its_requests(tmp_path: Path) -> None:
     """A slave signs what it asks its master, with the account it registers with; without one it is refused."""
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")

@@ -76,7 +76,7 @@ def test_deleting_expired_log_files_by_request_moves_consumers_to_the_next_avail
         assert not unexpected
 
 
-def test_a_full_disk_refuses_sends_and_serves_pulls(
+def test_a_broker_with_a_full_disk_refuses_sends_and_serves_pulls(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """14 with what was measured and the key to change; a pull of a wrong offset is answered though no event can be kept."""

@@ -130,7 +130,7 @@ def test_enabling_automatic_topic_creation_adds_the_default_topic_tbw102_to_the_
             routed.perm_becomes("TBW102", 7)
 
 
-def test_a_broker_with_a_wiped_write_permission_stays_unwritable_when_topics_are_created(routed: Routed) -> None:
+def test_creating_topics_does_not_restore_the_wiped_write_permission_of_a_broker(routed: Routed) -> None:
     """wipeWritePerm empties a broker before it goes: nothing but addWritePerm, or a broker that starts anew, ends it."""
     routed.topic("T")
     routed.perm_becomes("T", 6)

@@ -321,7 +321,7 @@ def test_rpc_hooks_can_change_answers_and_invalid_changes_of_an_answer_are_ignor
         assert told_errors(server) == {"watch": 2}
 
 
-def test_a_server_without_rpc_hooks_reads_and_answers_requests_on_the_fast_path(configure: Configure) -> None:
+def test_a_server_without_rpc_hooks_handles_requests_without_the_extra_code_for_hooks(configure: Configure) -> None:
     """Hooks must cost nothing if no plugin has them, so the same functions read requests and write answers."""
     with serving(configure, "broker", []) as broker, connected(broker) as wire:
         wire.ask(UNKNOWN)

@@ -46,7 +46,7 @@ class ModuloPlugin:
 
 
 @pytest.mark.parametrize("more", [(), ("pull.calc_filter_bitmap=true", "store.consume_queue_ext_enable=true")])
-def test_a_message_filter_of_a_plugin_works_while_the_property_filter_is_switched_off(
+def test_a_message_filter_of_a_plugin_selects_messages_while_sql92_filtering_is_switched_off(
     configure: Configure, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     """Heartbeat, check at the start, pull and held pull, with tags and properties; SQL92 stays switched off."""

@@ -179,7 +179,7 @@ def test_a_failed_handshake_closes_only_its_connection(
             peer.close()
 
 
-def test_silent_connections_outlast_the_tls_handshake_timeout_if_no_handshake_has_begun(
+def test_the_tls_handshake_timeout_closes_only_connections_that_have_begun_a_handshake(
     configure: Callable[..., Any], pems: Path, monkeypatch: pytest.MonkeyPatch, unexpected: list[str]
 ) -> None:
     """Clients open connections ahead of their first request; only a handshake that has begun has a bound of its own."""
@@ -197,7 +197,7 @@ def test_silent_connections_outlast_the_tls_handshake_timeout_if_no_handshake_ha
             wire.close()
 
 
-def test_a_connection_without_any_byte_is_closed_as_idle(
+def test_a_connection_on_which_no_byte_arrives_is_closed_after_the_idle_timeout(
     configure: Callable[..., Any], pems: Path, unexpected: list[str]
 ) -> None:
     """A descriptor must not be held for ever."""

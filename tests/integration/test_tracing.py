@@ -300,7 +300,7 @@ def test_messages_without_a_traceparent_begin_a_trace_if_configured(
         assert deliver.parent_id == parent
 
 
-def test_the_trace_contains_the_wait_for_a_slave_and_the_deliveries_by_that_slave(
+def test_waiting_for_replication_and_delivering_from_the_slave_each_have_a_trace_span(
     tmp_path: Path, connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Where the promise includes a slave, the span says how long that took; what the slave hands out is traced by it."""

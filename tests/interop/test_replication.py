@@ -97,7 +97,7 @@ def readable(slave: str, bodies: list[bytes]) -> bool:
 @pytest.mark.parametrize(
     ("master_kind", "slave_kind"), [("flint", "java"), ("java", "flint"), ("flint", "flint"), ("java", "java")]
 )
-def test_java_and_flintmq_brokers_replicate_the_same_log_in_every_pairing(
+def test_a_slaves_log_equals_its_masters_log_for_every_pairing_of_java_and_flintmq_brokers(
     peer: Peer, tmp_path: Path, master_kind: str, slave_kind: str
 ) -> None:
     """A cluster is moved from one broker to the other a node at a time: each must follow the other's log, whatever is in it."""

@@ -141,7 +141,7 @@ def test_the_audit_dispatcher_example_is_loaded_and_called_by_the_broker(install
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_example_strategy_adaptive_flush_passes_the_conformance_checks_for_flush_strategies() -> None:
+def test_the_adaptive_flush_example_passes_the_conformance_checks_for_flush_strategies() -> None:
     strategy = Kernel.assemble((), BUILTIN_PLUGINS).registries.flush_strategies.pick("adaptive_group_commit").value
     assert strategy.synchronous
     assert strategy.settings_model is not None

@@ -7,7 +7,7 @@ import pytest
 from flintmq.tests.support.effort import first
 
 
-def test_every_case_of_a_parametrized_test_is_kept_and_cases_not_run_by_default_are_marked_as_slow() -> None:
+def test_parametrized_cases_keep_their_order_and_cases_that_do_not_run_by_default_are_marked_slow() -> None:
     """In the order in which they were given, so that names of tests do not change."""
     found = first(["a", 2], ["a", ("b", 1), (2, "c"), "d"])
     assert [tuple(one.values) for one in found] == [("a",), ("b", 1), (2, "c"), ("d",)]
@@ -15,7 +15,7 @@ def test_every_case_of_a_parametrized_test_is_kept_and_cases_not_run_by_default_
     assert slow == [[], ["slow"], [], ["slow"]]
 
 
-def test_a_case_to_run_by_default_that_the_parametrized_test_does_not_have_is_refused() -> None:
+def test_naming_an_unknown_case_as_a_default_case_of_a_parametrized_test_raises_value_error() -> None:
     """Else a test whose only default case was renamed would run with ``--slow`` alone."""
     with pytest.raises(ValueError, match="'gone'"):
         first(["gone"], ["a"])

@@ -110,7 +110,7 @@ def test_all_brokers_of_a_cluster_share_the_virtual_clock(tmp_path: Path) -> Non
         assert [message.body for message in cluster.messages("T")] == [b"later", b"later"]
 
 
-def test_virtual_time_also_advances_for_slaves_and_stopped_brokers(tmp_path: Path) -> None:
+def test_delayed_messages_reach_slaves_and_restarted_brokers_after_virtual_time_advances(tmp_path: Path) -> None:
     """A slave copies what fell due on its master; a master that was down then delivers when it is back."""
     clock = VirtualClock()
     with EmbeddedCluster(tmp_path, clock=clock, with_faults=True) as cluster:

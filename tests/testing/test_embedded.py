@@ -159,7 +159,7 @@ def test_clients_and_queue_locks_expire_with_the_virtual_clock(broker: EmbeddedB
     assert not channel.is_open
 
 
-def test_periodic_work_of_plugins_follows_the_clock(tmp_path: Path, clock: VirtualClock) -> None:
+def test_periodic_work_of_plugins_runs_at_its_intervals_of_virtual_time(tmp_path: Path, clock: VirtualClock) -> None:
     """Each time at its time, and not once while the test stands still."""
     begin_ms, seen = clock.now_ms(), []
 
@@ -196,7 +196,9 @@ def test_an_embedded_broker_runs_on_the_loop_of_the_test(tmp_path: Path, clock: 
     asyncio.run(main())
 
 
-def test_wait_for_messages_returns_the_messages_or_raises_with_their_count(broker: EmbeddedBroker) -> None:
+def test_wait_for_messages_returns_the_messages_or_raises_timeout_error_with_the_number_found(
+    broker: EmbeddedBroker,
+) -> None:
     """A program under test sends when it sends; one that never does must not hang the suite."""
     broker.put([flintmq.Message("T", b"one")])
     with pytest.raises(TimeoutError, match=r"T has 1 messages after 0\.01 s, not 2"):

@@ -270,7 +270,7 @@ def test_concurrent_sends_store_every_message_unchanged_while_no_fault_is_script
     asyncio.run(work())
 
 
-def test_a_fault_occurs_as_often_as_scripted() -> None:
+def test_a_scripted_fault_occurs_only_at_the_nth_call_or_at_every_call_from_the_nth_on() -> None:
     """All faults share this counting."""
     once, from_second_on = Fault(nth=2), Fault(nth=2, for_ever=True)
     assert [once.counts() for _ in range(4)] == [False, True, False, False]

@@ -162,7 +162,7 @@ class TwiceTaken(Index):
         (TwiceTaken, "a batch that comes again is ignored"),
     ],
 )
-def test_the_index_kit_names_the_rule_that_an_index_breaks(made: type[Index], rule: str) -> None:
+def test_the_test_kit_for_indexes_reports_the_rule_that_a_faulty_index_breaks(made: type[Index], rule: str) -> None:
     """An author reads what to mend before an operator searches for a message in vain."""
     with pytest.raises(KitFailure, match=rule):
         check_index_builder(made)

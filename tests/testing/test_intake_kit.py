@@ -55,7 +55,7 @@ DEAD = msgspec.structs.replace(message("%RETRY%g", DELAY="3", TAGS="a"), reconsu
 SAMPLES = [IntakeSample(message("T", HOLD="1")), IntakeSample(message("T", HOLD="ever"))]
 
 
-def test_a_correct_processing_step_for_incoming_messages_passes_the_intake_test_kit() -> None:
+def test_a_correct_processing_step_for_incoming_messages_passes_the_test_kit() -> None:
     """The kit returns the result for each sample, and does not change the samples."""
     held, refused = check_intake_step(Hold, SAMPLES)
     assert (held.message.topic, held.ends_chain, held.refusal) == ("HOLD_TOPIC", True, None)
@@ -117,7 +117,7 @@ async def _waits(*_arguments: object) -> bool:
         ({"check_batch": _raises(KeyError("x"))}, "check_batch raised KeyError, not RefusedError"),
     ],
 )
-def test_the_intake_test_kit_names_the_rule_that_a_processing_step_for_incoming_messages_breaks(
+def test_the_test_kit_reports_the_rule_that_a_processing_step_for_incoming_messages_breaks(
     broken: Mapping[str, object], rule: str
 ) -> None:
     """An author reads what to mend, not a trace out of a broker."""
@@ -154,7 +154,7 @@ def _timer() -> TimerStep:
     ],
     ids=["delay", "timer", "transactions", "retry"],
 )
-def test_the_built_in_processing_steps_for_incoming_messages_pass_the_intake_test_kit(
+def test_the_built_in_processing_steps_for_incoming_messages_pass_the_test_kit(
     make: Callable[[], Any], samples: list[MessageExtBrokerInner], topics: list[str | None]
 ) -> None:
     """The features of the broker must keep the rules that plugins have to keep; None stands for a refusal."""

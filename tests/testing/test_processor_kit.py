@@ -102,7 +102,7 @@ def test_the_test_kit_creates_and_checks_a_processor_on_the_same_event_loop() ->
         (lambda self, request: request.channel.took(1) or Response(), r"every took\(\) has its gave\(\)"),
     ],
 )
-def test_the_processor_kit_names_the_rule_that_a_processor_breaks(
+def test_the_test_kit_for_processors_reports_the_rule_that_a_faulty_processor_breaks(
     handler: Callable[[Any, Request], Any], rule: str
 ) -> None:
     """Each of these would cost a client its answer, or the broker its count."""
@@ -111,7 +111,7 @@ def test_the_processor_kit_names_the_rule_that_a_processor_breaks(
         check_request_processor(broken, declared_by(broken), [Sample(20_001, FIELDS)])
 
 
-def test_the_processor_kit_finds_a_code_without_a_handler() -> None:
+def test_the_test_kit_for_processors_reports_a_declared_request_code_without_a_handler() -> None:
     """It is declared, so clients would send it."""
     with pytest.raises(KitFailure, match="handler of every declared code"):
         check_request_processor(DeclaredProcessor, declared_by(Greeter)[1:], [Sample(20_002)])

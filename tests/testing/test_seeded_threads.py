@@ -54,7 +54,7 @@ def test_a_service_on_a_seeded_loop_runs_only_after_a_wakeup(loop: SeededLoop) -
     assert 10 < service.rounds[0] < 10.1
 
 
-def test_a_service_on_a_seeded_loop_runs_at_its_interval_and_then_pauses(loop: SeededLoop) -> None:
+def test_a_service_on_a_seeded_loop_waits_for_its_interval_and_pauses_after_each_round(loop: SeededLoop) -> None:
     service = Service(loop, wait_s=1.0, rest_s=5.0)
 
     async def main() -> None:

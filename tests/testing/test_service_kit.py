@@ -176,7 +176,9 @@ async def _later(*_arguments: object) -> Any:
         ({"follow": _spoils}, "a refused follow changes nothing"),
     ],
 )
-def test_the_service_kit_names_the_rule_that_a_service_breaks(broken: Mapping[str, object], rule: str) -> None:
+def test_the_test_kit_for_services_reports_the_rule_that_a_faulty_service_breaks(
+    broken: Mapping[str, object], rule: str
+) -> None:
     """An author reads what to mend, not a broker that does not stop."""
     made: Any = type("Broken", (Counts,), dict(broken))
     with pytest.raises(KitFailure, match=rule):

@@ -49,7 +49,7 @@ def test_a_power_cut_can_remove_a_file_whose_folder_was_not_synced() -> None:
     assert FILE in point.power_cut("lost", random.Random(1)).files
 
 
-def test_the_crash_states_of_a_disk_include_every_kind_of_crash_and_are_equal_for_equal_seeds() -> None:
+def test_simulated_disk_crashes_cover_every_kind_of_crash_and_are_equal_for_equal_seeds() -> None:
     """A failure that a crash test finds must be had again."""
     disk = SimulatedDisk()
     mapped(disk)

@@ -136,7 +136,7 @@ def test_a_cluster_sends_replicates_consumes_and_stops_on_a_single_event_loop(se
     assert not cluster.simulation.loop.errors
 
 
-def test_a_restarted_broker_has_the_content_of_its_simulated_disk() -> None:
+def test_a_restarted_broker_delivers_the_messages_that_are_on_its_simulated_disk() -> None:
     cluster = Cluster(3)
 
     async def main() -> None:

@@ -50,7 +50,7 @@ def test_the_start_of_the_java_client_is_not_measured(bench_client: ModuleType, 
     assert figures == {"rate": 500.0, "cpu_us": pytest.approx(50)}
 
 
-def test_ratios_between_clients_are_computed_within_a_round(bench_client: ModuleType) -> None:
+def test_ratios_between_clients_compare_only_measurements_of_the_same_round(bench_client: ModuleType) -> None:
     """A machine that is slow for a minute is slow for both."""
     fast, slow = {"rate": 100.0, "cpu_us": 10.0}, {"rate": 10.0, "cpu_us": 100.0}
     twice_fast, twice_slow = {"rate": 50.0, "cpu_us": 20.0}, {"rate": 5.0, "cpu_us": 200.0}
@@ -61,7 +61,7 @@ def test_ratios_between_clients_are_computed_within_a_round(bench_client: Module
 
 
 @pytest.mark.parametrize("row", first(["batch"], ["send-4", "linger-4", "oneway", "batch"]))
-def test_the_load_of_every_row_of_the_client_comparison_runs(
+def test_the_load_program_sends_and_consumes_messages_in_every_row_of_the_client_comparison(
     bench_client: ModuleType, name_server: str, row: str
 ) -> None:
     """The messages of each row arrive and can be consumed."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-def test_ratios_between_commits_are_computed_within_a_round() -> None:
+def test_ratios_between_commits_compare_only_measurements_of_the_same_round() -> None:
     """A machine that is slow for one round is slow for both sides of it."""
     tool = importlib.import_module("bench_commits")
     before = [{"send": 2.0, "old": 1.0}, {"send": 4.0, "old": 1.0}, {"send": 3.0, "old": 1.0}]

@@ -151,7 +151,7 @@ def test_rates_of_simultaneous_load_generators_are_added_and_ratios_to_two_other
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_a_comparison_refuses_rows_of_a_client_that_is_not_given(tool: RunTool) -> None:
+def test_a_comparison_refuses_rows_that_need_a_client_if_no_client_is_given(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2

@@ -61,7 +61,9 @@ def test_the_check_of_simulated_code_accepts_code_that_uses_no_real_clock_random
     assert machine.machine_reads(machine.Sources({"core/a.py": source})) == set()
 
 
-def test_clock_modules_and_unsimulated_code_may_use_the_real_clock(machine: ModuleType) -> None:
+def test_the_check_of_simulated_code_allows_the_real_clock_in_clock_modules_and_unsimulated_code(
+    machine: ModuleType,
+) -> None:
     source = "import time\nnow = time.time()"
     paths = ("core/io/clock.py", "plugins/spark/a.py", "programs/cli/a.py", "testing/a.py")
     assert machine.machine_reads(machine.Sources(dict.fromkeys(paths, source))) == set()

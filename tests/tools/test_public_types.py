@@ -32,7 +32,9 @@ def test_a_skipped_type_check_reports_its_reason(
 
 
 @pytest.mark.slow
-def test_a_public_function_without_types_is_found(public_types: ModuleType, tmp_path: Path) -> None:
+def test_the_check_of_public_types_reports_a_public_function_without_types(
+    public_types: ModuleType, tmp_path: Path
+) -> None:
     """Users would have to guess its types."""
     if reason := public_types.missing():
         pytest.skip(reason)

@@ -39,7 +39,7 @@ def test_a_line_of_the_readme_table_has_the_median_ratio_and_the_interval_of_the
     assert low < 0.36 < 0.5 < high
 
 
-def test_a_readme_line_with_the_mean_of_several_benchmark_rows_shows_only_the_ratio_of_the_brokers(
+def test_a_readme_row_that_averages_several_benchmark_rows_shows_the_ratio_and_no_rates(
     numbers: ModuleType,
 ) -> None:
     """Rates of different loads have no mean that says anything."""
@@ -69,7 +69,7 @@ def test_writing_the_table_of_numbers_leaves_the_rest_of_the_readme_unchanged(nu
 
 
 @pytest.mark.parametrize("words", [["--runs", "2"], ["--runs", "3"]])
-def test_too_few_runs_and_a_busy_machine_are_refused(
+def test_measuring_readme_numbers_is_refused_with_fewer_than_3_runs_or_on_a_busy_machine(
     numbers: ModuleType, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Numbers that will be doubted are not worth an hour."""

@@ -66,14 +66,14 @@ def repository(tmp_path: Path) -> Path:
         ("../etc", None),
     ],
 )
-def test_pages_keep_their_relative_places_in_the_site(
+def test_each_repository_path_has_a_page_path_in_the_site_and_other_paths_have_none(
     hook: ModuleType, repository: Path, path: str, inside: str | None
 ) -> None:
     """A page is where its neighbours look for it, and nothing outside the repository gets into the site."""
     assert hook.site_path(path, repository) == inside
 
 
-def test_links_are_rewritten_to_places_in_the_site(hook: ModuleType, repository: Path) -> None:
+def test_links_in_pages_are_rewritten_to_page_paths_in_the_site(hook: ModuleType, repository: Path) -> None:
     """Links without a target stay for the strict build to find, as do other hosts, anchors and code."""
     index = (repository / "docs" / "index.md").read_text()
     assert hook.rewritten(index, "docs", "index.md", repository) == (
@@ -152,7 +152,7 @@ def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
 
 
 @needs_mkdocs
-def test_the_built_site_has_no_broken_link_and_no_foreign_resource(tmp_path: Path) -> None:
+def test_the_built_site_has_no_broken_link_and_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     """Each link and each anchor leads to a page of it, and a browser loads nothing from elsewhere."""
     done = build(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr

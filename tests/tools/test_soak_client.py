@@ -48,7 +48,7 @@ def test_a_short_soak_finds_no_fault(soak_client: ModuleType, tmp_path: Path) ->
     assert any(name.endswith("(sync).close") for name in found["calls"])
 
 
-def test_every_soak_round_has_a_sending_client(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_the_first_client_of_every_soak_round_is_a_producer(soak_client: ModuleType, tmp_path: Path) -> None:
     """There are more kinds of clients than are open at a time, and a short round ends before each has had its turn."""
     for seed in range(20):
         trial = a_round(soak_client, tmp_path, seed=seed)
@@ -57,7 +57,7 @@ def test_every_soak_round_has_a_sending_client(soak_client: ModuleType, tmp_path
         assert sorted(dealt) == sorted(kind.name for kind in trial._kinds)
 
 
-def test_the_soak_reports_late_calls_and_wrong_exceptions(
+def test_the_soak_test_reports_calls_that_end_too_late_and_undocumented_exceptions(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both the asyncio and the blocking clients are checked; documented exceptions are no fault."""
@@ -181,7 +181,7 @@ def test_the_soak_reports_an_unfinished_task(soak_client: ModuleType, monkeypatc
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_while_the_broker_of_a_soak_test_is_down_no_foreign_broker_on_the_same_port_gets_messages(
+def test_clients_of_a_soak_test_reach_no_other_broker_on_the_port_while_their_broker_is_down(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

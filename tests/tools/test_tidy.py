@@ -52,7 +52,7 @@ class Kind(Base):
         ("untested_modules", {"core/a.py"}),
     ],
 )
-def test_a_tidy_rule_finds_only_the_code_that_breaks_the_rule(tidy: ModuleType, rule: str, found: set[str]) -> None:
+def test_each_tidy_rule_reports_only_code_that_breaks_that_rule(tidy: ModuleType, rule: str, found: set[str]) -> None:
     """Imports for type checkers make no cycle, and inherited names are found."""
     texts = {
         "core/a.py": BROKEN,
@@ -76,7 +76,7 @@ def test_a_tidy_rule_finds_only_the_code_that_breaks_the_rule(tidy: ModuleType, 
         ("'broker.role'", False),
     ],
 )
-def test_the_tidy_rule_finds_code_that_reads_the_role_from_the_configuration(
+def test_a_tidy_rule_reports_code_that_reads_the_role_of_the_broker_from_the_configuration(
     tidy: ModuleType, line: str, is_found: bool
 ) -> None:
     """The configuration has only the role at the start, which a promotion can change."""
@@ -86,7 +86,7 @@ def test_the_tidy_rule_finds_code_that_reads_the_role_from_the_configuration(
     assert tidy.roles_from_configuration(tidy.Sources(texts)) == ({"core/a.py"} if is_found else set())
 
 
-def test_the_tidy_rule_finds_an_import_cycle_through_an_import_in_a_function(tidy: ModuleType) -> None:
+def test_the_tidy_rule_against_import_cycles_finds_cycles_through_imports_inside_functions(tidy: ModuleType) -> None:
     """An import in a function hides a circle from Python, not from a reader."""
     circle = {
         "core/a.py": "from flintmq.core import b\n",

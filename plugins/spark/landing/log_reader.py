@@ -40,7 +40,7 @@ class LogReader:
         most ``max_bytes``, except that the first record may be larger.
 
         Args:
-            start_offset_bytes: the physical offset of a record or of the blank end of a file.
+            start_offset_bytes: the physical offset of a record, or of the blank record at the end of a log file.
             limit_offset_bytes: a later record boundary up to which the broker allows reading (see the feed file).
             max_bytes: the maximum number of bytes of the log to read.
 
@@ -49,7 +49,7 @@ class LogReader:
 
         Raises:
             LandingLossError: retention has deleted the file.
-            BadRecordError: there is no record at a boundary. The text names file and position.
+            BadRecordError: the bytes at the start or after a record are not a record. The text names file and position.
             StoreError, OSError: the log cannot be read.
         """
         file = self._file(start_offset_bytes)

@@ -119,8 +119,8 @@ class SparkEngine(Engine):
     """An engine that runs maintenance tasks in a Spark session: the given session, the active session, or a new session.
 
     Args:
-        master: where a new session runs Spark.
-        spark: a session to use.
+        master: the URL of the Spark master for a new session.
+        spark: the session to use; by default the active session, or a new session.
     """
 
     def __init__(self, master: str = "local[*]", spark: SparkSession | None = None) -> None:

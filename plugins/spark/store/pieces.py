@@ -164,8 +164,8 @@ def always_fits(start: int, end: int, limit: Limit) -> bool:
 
 @attrs.frozen
 class Told:
-    """Finds and counts the messages of a store by their consume queue units. Where the units end, the log is walked from record
-    to record.
+    """Finds and counts the messages of a store by their consume queue units. After the last unit, it reads the log record by
+    record.
 
     The units are incomplete in a copy of only a log, in a store after its broker's crash, and while a broker writes them.
     """

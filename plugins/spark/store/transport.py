@@ -302,7 +302,7 @@ class StoreTransport:
         """Return the filter for the rows to read.
 
         Args:
-            choice: the topics and queues to read; None for those that the options choose.
+            choice: the topics and queues to read; None for the topics and queues in the options.
             read: topics and queues whose rows are left out, because the query has already read them.
         """
         options = self.options

@@ -133,7 +133,7 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # No mix-up of nameServer and brokerAddr was found, so the caller raises the error of its own request.
+            # The address is not of the other kind of server, so the caller raises the error of the request that failed first.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 

@@ -87,8 +87,8 @@ class WireOffset:
     def moved(
         self, queues: Mapping[MessageQueue, int], edges: Edges, began: Mapping[MessageQueue, int] | None = None
     ) -> WireOffset:
-        """Return this offset of a read from brokers with other queue offsets for some queues, and with the given state of the
-        queues.
+        """Return a copy of this offset in which the given queues have new queue offsets, and which contains the current state of
+        the queues.
 
         Args:
             queues: the new queue offsets, keyed by queue.

@@ -123,7 +123,7 @@ def test_a_top_level_rocketmq_flush_interval_applies_with_and_without_the_transi
         (["flush.flushDiskType=SYNC_FLUSH"], "group_commit"),
     ],
 )
-def test_rocketmqs_flush_keys_select_a_strategy(lines: list[str], strategy: str) -> None:
+def test_the_flush_keys_of_rocketmq_select_the_flush_strategy(lines: list[str], strategy: str) -> None:
     """Two switches there are one name here, whatever order they come in."""
     assert load_config(None, lines, {}).config.flush.strategy == strategy
     assert load_config(None, lines[::-1], {}).config.flush.strategy == strategy

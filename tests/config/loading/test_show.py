@@ -29,7 +29,7 @@ def test_config_show_prints_the_value_and_the_origin_and_the_description_of_each
     assert by_key["broker.permission"].doc.startswith("Permission of clients")
 
 
-def test_defaults_written_as_yaml_load_unchanged() -> None:
+def test_the_defaults_are_unchanged_after_they_are_written_as_yaml_and_loaded() -> None:
     """``config init`` writes this file."""
     assert load_text(to_yaml(BrokerConfig())).config == BrokerConfig()
     assert to_yaml(BrokerConfig(), only_changed=True) == ""
@@ -47,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, 
 
 
 @given(TEXT, TEXT, TEXT, st.integers(0, 2**40), st.lists(TEXT, max_size=3))
-def test_any_configuration_written_as_yaml_loads_unchanged(
+def test_any_configuration_is_unchanged_after_it_is_written_as_yaml_and_loaded(
     name: str, host: str, region: str, number: int, names: list[str]
 ) -> None:
     """Quoting is where emitters go wrong: 'null', '- a', ': ', '#', quotes and every script."""

@@ -52,7 +52,7 @@ someInhouseKey=x
 """
 
 
-def test_a_small_broker_conf_is_imported_completely() -> None:
+def test_every_property_of_a_small_broker_conf_is_imported() -> None:
     """The conformance suite's own file."""
     result = import_broker_conf(SMALL)
     config = load_text(result.yaml).config
@@ -65,7 +65,7 @@ def test_a_small_broker_conf_is_imported_completely() -> None:
     assert (config.admission.send_wait_ms, config.admission.page_cache_busy_ms) == (5_000, 5_000)
 
 
-def test_a_large_broker_conf_is_imported() -> None:
+def test_a_broker_conf_with_composite_keys_escapes_and_continuation_lines_is_imported() -> None:
     """Composite keys, other units, escapes, continuation lines."""
     result = import_broker_conf(LARGE)
     config = load_text(result.yaml).config
@@ -117,7 +117,7 @@ def test_the_import_of_a_broker_conf_gives_a_reason_for_each_dropped_property() 
     assert all(why for _, why in dropped.values())
 
 
-def test_a_broker_conf_is_loaded_like_yaml(tmp_path: Path) -> None:
+def test_a_broker_conf_given_as_the_configuration_file_loads_with_the_same_values_as_its_import(tmp_path: Path) -> None:
     """Who comes from RocketMQ starts with the file that is there: the same values as its import, each with its line."""
     file = tmp_path / "broker.conf"
     file.write_text(LARGE.replace("accessMessageInMemoryMaxRatio=400\n", ""))
@@ -286,7 +286,7 @@ def test_properties_are_parsed_by_the_rules_of_java_util_properties(text: str, e
     assert [(entry.key, entry.value) for entry in parse_properties(text)] == entries
 
 
-def test_a_property_on_several_lines_has_the_number_of_its_first_line() -> None:
+def test_a_property_that_continues_over_several_lines_has_the_line_number_of_its_first_line() -> None:
     """Errors point at the key, not at where its continuation ended."""
     assert parse_properties("#\na=1\\\n2\nb=3") == [Property("a", "12", 2), Property("b", "3", 4)]
 

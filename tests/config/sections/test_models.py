@@ -39,7 +39,7 @@ DEFAULTS = {
 }
 
 
-def test_the_default_values_of_important_settings_are_those_of_a_fixed_list() -> None:
+def test_the_defaults_of_important_settings_equal_a_recorded_list_of_values() -> None:
     """A default that moves changes every broker that did not write it down."""
     config = BrokerConfig()
     assert {name: KEYS[name].value_of(config) for name in DEFAULTS} == DEFAULTS
@@ -92,7 +92,7 @@ def test_configuration_values_set_in_code_are_validated(model: type[Any], values
 
 
 @pytest.mark.parametrize(("given", "stored"), [(20, 20), (21, 40), (6_000_000, 6_000_000), (6_000_001, 6_000_020)])
-def test_consume_queue_file_sizes_are_rounded_to_whole_units(given: int, stored: int) -> None:
+def test_consume_queue_file_sizes_are_rounded_up_to_a_multiple_of_20_bytes(given: int, stored: int) -> None:
     """A unit of 20 bytes that straddles two files cannot be read."""
     assert StoreSection(consume_queue_file_bytes=given).consume_queue_file_bytes == stored
 
@@ -120,7 +120,7 @@ def test_listen_port_is_the_port_of_the_broker_or_of_the_name_server_by_role() -
     assert "brokerName" not in aliases_in("flush")
 
 
-def test_no_rocketmq_setting_name_sets_two_keys_except_four_names_of_flush_settings() -> None:
+def test_only_four_rocketmq_names_of_flush_settings_set_more_than_one_key() -> None:
     """A RocketMQ name that sets two keys by accident would make one of them unreachable."""
     doubled = {alias for alias, names in aliases("broker").items() if len(names) > 1}
     intervals = {"flushIntervalCommitLog", "flushCommitLogThoroughInterval"}

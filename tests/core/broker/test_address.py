@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import RecordingChannel
 
 
-def test_clients_get_the_brokers_host_name_and_records_store_its_ip_address() -> None:
+def test_clients_receive_the_brokers_host_name_and_stored_records_contain_its_ip_address() -> None:
     """A record has four bytes for a host, and a container's name is not its address."""
     address = address_of("mq.example", 10911, "10.0.0.7", listening_port=20911)
     assert address.host_port == "mq.example:10911"
@@ -111,7 +111,7 @@ def test_host_port_puts_ipv6_addresses_in_brackets() -> None:
         "h.:7",
     ],
 )
-def test_broker_addresses_that_clients_can_connect_to_are_valid(text: str) -> None:
+def test_host_names_and_ip_addresses_with_a_port_are_valid_broker_addresses(text: str) -> None:
     assert is_address(text)
 
 

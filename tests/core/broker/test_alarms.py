@@ -16,7 +16,7 @@ def test_critical_alarms_come_first_and_duplicates_are_merged() -> None:
     assert gathered([slow, full, again]) == [full, again]
 
 
-def test_the_list_of_alarms_is_bounded_and_the_last_alarm_counts_the_rest() -> None:
+def test_the_list_of_alarms_is_bounded_and_its_last_entry_counts_the_omitted_alarms() -> None:
     """A broker with fifty thousand groups that lag still answers."""
     many = [Alarm("a.slow", WARNING, f"g{number}", "slow") for number in range(ALARMS_MAX + 50)]
     found = gathered([*many, Alarm("a.full", CRITICAL, "", "full")])

@@ -18,7 +18,7 @@ def counted() -> BrokerStats:
     return stats
 
 
-def test_each_message_of_an_append_is_counted_once() -> None:
+def test_the_size_histograms_count_each_message_of_an_append_once() -> None:
     """Appends of one topic, of several, and across the moments at which counters are folded."""
     stats = counted()
     stats.stored([record("A", 100)], 0.001)
@@ -38,7 +38,7 @@ def test_each_message_of_an_append_is_counted_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_the_number_of_appends_waiting_for_the_histograms_is_bounded_and_every_append_is_counted() -> None:
+def test_appends_waiting_to_be_added_to_histograms_are_bounded_in_number_and_all_are_counted() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures

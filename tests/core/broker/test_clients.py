@@ -157,7 +157,9 @@ def test_silent_consumers_expire_and_the_remaining_members_of_the_group_are_noti
     assert notices(a) == ["g"]
 
 
-def test_the_numbers_of_members_groups_and_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_members_and_groups_per_connection_and_subscriptions_per_heartbeat_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)
     monkeypatch.setattr(producers_module, "GROUPS_PER_CONNECTION_MAX", 2)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_HEARTBEAT_MAX", 1)
@@ -185,7 +187,7 @@ def test_the_numbers_of_members_groups_and_subscriptions_are_bounded(monkeypatch
     assert limits.CLIENTS_PER_GROUP_MAX > 2
 
 
-def test_producers_are_registered_and_found_for_replies_and_expire_without_heartbeats() -> None:
+def test_a_registered_producer_is_found_by_its_client_id_until_it_disconnects_or_expires() -> None:
     clock = ManualClock()
     producers = ProducerTable(clock)
     a, b = RecordingChannel(), RecordingChannel()
@@ -220,7 +222,7 @@ def test_a_reconnected_producer_is_found_at_its_new_connection() -> None:
     assert len(producers) == 1
 
 
-def test_transaction_checks_rotate_over_the_open_producers_of_a_group() -> None:
+def test_transaction_checks_rotate_over_the_connected_producers_of_a_group() -> None:
     producers = ProducerTable(ManualClock())
     channels = [RecordingChannel() for _ in range(3)]
     for number, channel in enumerate(channels):
@@ -235,7 +237,7 @@ def kept(*client_ids: str, group: str = "g") -> KeptGroup:
     return KeptGroup(group_name=group, client_ids=client_ids, subscriptions=[T])
 
 
-def test_consumers_registered_before_a_restart_return_without_a_rebalance() -> None:
+def test_consumers_that_return_after_a_broker_restart_cause_no_rebalance() -> None:
     """A rebalance after each heartbeat of the first half minute would move queues to and fro."""
     consumers = ConsumerTable(ManualClock())
     named: list[str] = []
@@ -287,7 +289,7 @@ def test_a_consumer_registered_before_a_restart_can_unregister_without_a_heartbe
     assert consumers.find("g") is None
 
 
-def test_a_group_keeps_members_registered_before_a_restart_when_a_returned_member_disconnects() -> None:
+def test_members_not_yet_reconnected_after_a_restart_stay_when_a_reconnected_member_disconnects() -> None:
     """The connection of the one that came back may be lost again."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -398,7 +400,7 @@ def test_the_size_of_subscriptions_is_bounded_per_connection_and_in_total(monkey
     assert (consumers._bytes, consumers._sizes, consumers._bytes_of, consumers._members) == (0, {}, {}, 0)
 
 
-def test_the_size_of_a_subscription_counts_every_field() -> None:
+def test_the_size_of_a_subscription_includes_every_field() -> None:
     """Tags come as lists of their own, and need not be those of the expression."""
     plain = kept_bytes([T])
     assert kept_bytes([T, T]) == 2 * plain

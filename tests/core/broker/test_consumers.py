@@ -21,7 +21,7 @@ def joined(group: ConsumerGroupInfo, client_id: str, *topics: SubscriptionData) 
     return channel
 
 
-def test_a_member_is_added_once_for_each_connection() -> None:
+def test_a_group_has_one_member_per_connection_however_often_the_member_sends_heartbeats() -> None:
     """Each new one starts a rebalance of the whole group; a heartbeat must not."""
     group = ConsumerGroupInfo("g")
     channel = joined(group, "one", subscription("T"))
@@ -100,7 +100,7 @@ def test_the_revision_of_a_consumer_group_grows_only_if_its_subscriptions_change
     assert group.revision == before + 2
 
 
-def test_is_broadcasting_follows_the_message_model() -> None:
+def test_a_consumer_group_is_broadcasting_if_its_message_model_is_broadcasting() -> None:
     """Its consumers keep their own offsets."""
     group = ConsumerGroupInfo("g")
     assert not group.is_broadcasting

@@ -73,7 +73,7 @@ def test_pauses_between_the_log_lines_about_a_lasting_fault_grow(watched: Watche
     assert said == [0, 10, 30, 70, 150, 310, 630, 1270]
 
 
-def test_refused_sends_between_successful_sends_keep_a_single_alarm_raised(watched: Watched) -> None:
+def test_a_single_alarm_stays_raised_while_refused_and_successful_sends_alternate(watched: Watched) -> None:
     """Small messages still fit the last file while large ones are refused: the alarm must not come and go."""
     for _ in range(100):
         watched.faults.refused(refusal("store.file"))

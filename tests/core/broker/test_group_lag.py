@@ -17,7 +17,9 @@ def broker() -> EmbeddedBroker:
         yield broker
 
 
-def test_the_lag_of_a_queue_without_a_committed_offset_counts_from_its_beginning(broker: EmbeddedBroker) -> None:
+def test_the_lag_of_a_queue_without_a_committed_offset_includes_all_messages_of_the_queue(
+    broker: EmbeddedBroker,
+) -> None:
     """A group that has begun with one queue of three is behind in all of them; one that never came is behind in none."""
 
     async def look() -> None:

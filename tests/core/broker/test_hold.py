@@ -191,7 +191,7 @@ def test_each_connection_has_a_separate_limit_of_held_pulls() -> None:
     held.hold(0)
 
 
-def test_arrivals_in_a_queue_are_fast_beside_100000_held_pulls_of_many_topics() -> None:
+def test_message_arrivals_in_a_queue_stay_fast_with_100000_held_pulls_on_other_topics() -> None:
     held = Held()
     channels = [RecordingChannel() for _ in range(1_000)]
     for number in range(100_000):
@@ -253,7 +253,7 @@ def test_the_size_of_a_held_pull_request_includes_body_header_fields_and_filter_
     assert weigh(subscription=100 * long) == 101
 
 
-def test_a_wait_for_any_queue_of_a_topic_is_woken_once_by_an_arrival_in_some_queue() -> None:
+def test_a_wait_for_any_queue_of_a_topic_is_woken_once_by_an_arrival_in_one_of_the_queues() -> None:
     """Once; by no arrival in another topic, and beside the pulls of the queue itself."""
     held = Held()
     waits, other, pull = held.hold(0, queue_id=ANY_QUEUE), held.hold(0, queue_id=ANY_QUEUE), held.hold(7, queue_id=3)

@@ -99,7 +99,7 @@ def test_a_negative_queue_id_gets_a_random_queue_and_an_unknown_queue_is_refused
     assert intake.refusal(queue_id=4) == (ResponseCode.SYSTEM_ERROR, "queue.illegal")
 
 
-def test_the_first_send_creates_a_topic_if_the_named_default_topic_permits_it() -> None:
+def test_the_first_send_creates_a_topic_only_if_the_default_topic_of_the_request_exists() -> None:
     """With the queues that the sender asked for, after the default topic; where that is forbidden it is refused."""
     intake = Intake()
     assert intake.single(topic="New", queue_id=1, default_topic_queue_nums=2).topic == "New"

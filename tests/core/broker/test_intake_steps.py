@@ -60,7 +60,7 @@ def test_plugins_steps_for_incoming_messages_are_called_in_order_until_one_accep
     assert steps.topic_prefixes == ("%R%",)
 
 
-def test_changes_by_a_plugins_step_that_declines_an_incoming_message_are_visible_to_later_steps() -> None:
+def test_later_steps_see_the_changes_of_an_earlier_plugin_step_that_declined_an_incoming_message() -> None:
     """A dead letter lies in another topic than it was sent to: later steps judge it by the new one."""
     moves, last = Step(prefixes=("%R%",), to="%D%g", takes=False), Step(prefixes=("%D%",))
     assert IntakeSteps([moves, last]).take(message("%R%g"))
@@ -74,7 +74,7 @@ def test_a_plugins_step_with_an_empty_topic_prefix_is_called_for_every_incoming_
     assert every.asked == [("T", None)]
 
 
-def test_an_intake_step_can_refuse_whole_batches_and_half_messages_that_are_not_yet_stored() -> None:
+def test_a_plugins_step_can_refuse_whole_batches_and_half_messages_before_they_are_stored() -> None:
     """A half message is acknowledged before the step that refuses it in the end would be asked."""
     steps: Any = IntakeSteps([Step("A"), Strict("A")])
     with pytest.raises(RefusedError, match="never"):

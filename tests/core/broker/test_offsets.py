@@ -25,7 +25,7 @@ def test_a_commit_stores_an_offset_even_if_it_moves_backwards() -> None:
     assert offsets.query_all("T", "h") == {}
 
 
-def test_the_topics_of_a_group_and_the_groups_of_a_topic_are_found_by_their_offsets() -> None:
+def test_topics_of_a_group_and_groups_of_a_topic_are_derived_from_committed_offsets() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.commit("T", "h", 0, 4)
@@ -38,7 +38,7 @@ def test_the_topics_of_a_group_and_the_groups_of_a_topic_are_found_by_their_offs
     assert offsets.query("T", "h", 0) == 4, "asking must not change anything"
 
 
-def test_consumer_offsets_are_cloned_to_another_group_and_removed() -> None:
+def test_consumer_offsets_can_be_cloned_to_another_group_and_can_be_removed() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.clone("g", "copy", "T")
@@ -85,7 +85,7 @@ def test_consumer_offsets_are_written_again_after_a_failed_write(tmp_path: Path)
     assert offsets.persist()
 
 
-def test_a_full_offset_table_refuses_new_entries_and_names_the_setting() -> None:
+def test_a_full_offset_table_refuses_new_entries_and_the_error_names_the_limiting_setting() -> None:
     """Names come from clients: without a limit each new one is memory and a longer file for ever."""
     offsets = ConsumerOffsetManager(entries_max=2)
     offsets.commit("T", "g", 0, 5)
@@ -105,7 +105,7 @@ def test_a_full_offset_table_refuses_new_entries_and_names_the_setting() -> None
     assert offsets.entries == 2
 
 
-def test_the_count_of_consumer_offsets_follows_every_kind_of_change() -> None:
+def test_the_number_of_consumer_offsets_is_correct_after_every_kind_of_change() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g": {"0": 1, "1": 2}, "U@g": {"0": 3}}})
     assert offsets.entries == 3
@@ -141,7 +141,7 @@ def test_offsets_beyond_the_end_of_a_queue_are_moved_back_after_a_crash(tmp_path
 
 
 @pytest.mark.parametrize("standard", [False, True])
-def test_the_encoded_pieces_of_the_offset_table_join_to_a_valid_json_body(standard: bool) -> None:
+def test_the_concatenated_pieces_of_the_encoded_offset_table_are_a_valid_json_body(standard: bool) -> None:
     """A slave asks for it again and again, and there may be a million offsets."""
     offsets = ConsumerOffsetManager()
     assert json.loads(b"".join(offsets.encoded(standard=True))) == {"offsetTable": {}}
@@ -157,7 +157,7 @@ def test_the_encoded_pieces_of_the_offset_table_join_to_a_valid_json_body(standa
     assert again.to_wire() == offsets.to_wire()
 
 
-def test_the_set_of_topics_of_a_group_follows_every_change_of_its_offsets() -> None:
+def test_the_set_of_topics_of_a_group_is_updated_by_every_change_of_the_groups_offsets() -> None:
     """A group that is deleted is not looked for in a hundred thousand topics."""
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 1)

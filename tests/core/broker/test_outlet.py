@@ -148,7 +148,7 @@ def test_a_pull_without_messages_returns_the_next_offset_and_whether_the_pull_ma
     assert at.state.stats.get_missed == 1
 
 
-def test_pulled_messages_are_counted_and_reported_to_plugins_that_follow_messages(at: Outlet) -> None:
+def test_pulled_messages_are_counted_in_the_statistics_and_reported_to_plugins(at: Outlet) -> None:
     """A pull that finds nothing is counted as such, and told to nobody."""
     heard: list[HandedOut] = []
     at.put("one", "two")
@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_checks_of_a_pull_request_have_the_order_and_the_codes_and_the_remarks_of_rocketmq(at: Outlet) -> None:
+def test_an_invalid_pull_is_refused_with_rocketmqs_codes_and_remarks_in_rocketmqs_order_of_checks(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}
@@ -290,7 +290,9 @@ def test_a_pull_with_an_invalid_expression_is_refused(
 # --- the slave policy ---
 
 
-def test_a_slave_refuses_reads_while_its_master_is_registered(at: Outlet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slave_refuses_pulls_while_its_master_is_registered_unless_slave_reads_are_enabled(
+    at: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The consumer pulls again from the same offset, of the master; nothing is skipped, counted or stored."""
     at.put("one")
     at.state.role.change(SLAVE, 1)
@@ -341,7 +343,7 @@ def test_a_pull_without_an_expression_uses_the_subscription_of_its_group(at: Out
 # --- what is not there any more ---
 
 
-def test_a_pull_beyond_the_queue_stores_rocketmqs_offset_moved_event(at: Outlet) -> None:
+def test_a_pull_beyond_the_end_of_the_queue_stores_rocketmqs_offset_moved_event(at: Outlet) -> None:
     """One in ten seconds for the same question of the same group; with ``compat: strict`` one for each pull."""
     at.put("one")
     at.pull(queue_offset=9)

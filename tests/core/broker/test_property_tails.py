@@ -114,7 +114,9 @@ def test_a_cached_parsed_suffix_of_a_property_string_gives_the_same_record_as_fu
     [[("UNIQ_KEY", "AC11")], [("KEYS", "order-1"), ("UNIQ_KEY", "AC11")], [("KEYS", "ordër"), ("UNIQ_KEY", "AC11")]],
     ids=["uniq key", "keys and uniq key", "not ascii"],
 )
-def test_keys_that_differ_between_messages_are_not_taken_from_cached_properties(first: list[tuple[str, str]]) -> None:
+def test_message_keys_are_never_taken_from_the_cached_properties_of_another_message(
+    first: list[tuple[str, str]],
+) -> None:
     """Otherwise the second order would be indexed under the key of the first."""
     tail = [("WAIT", "true"), ("TAGS", "TagA")]
     intake = an_intake()

@@ -75,7 +75,7 @@ def test_a_broker_refuses_writes_after_a_failed_role_change() -> None:
     assert role.takes_writes
 
 
-def test_a_broker_feature_runs_while_the_role_satisfies_its_condition() -> None:
+def test_a_feature_is_started_and_stopped_when_its_condition_on_the_broker_role_changes() -> None:
     """It starts and stops once for each time that the condition begins to hold, however often the role changes meanwhile."""
     role, told = Role(), list[str]()
 

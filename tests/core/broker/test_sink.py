@@ -80,7 +80,7 @@ def test_messages_appended_together_are_all_stored_or_all_refused(tmp_path: Path
         assert stats.put_messages == 2
 
 
-def test_plugins_that_follow_messages_get_the_outcome_of_each_message(tmp_path: Path) -> None:
+def test_plugins_are_notified_whether_each_message_was_stored_or_refused(tmp_path: Path) -> None:
     """Messages that were refused together must each be reported, too."""
     told: list[StoredMessages] = []
     followers = Followers()
@@ -141,7 +141,7 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_with_strict_compatibility_unflushed_messages_are_acknowledged_unless_the_store_is_fenced(
+def test_unflushed_messages_are_acknowledged_only_in_strict_mode_and_only_if_the_store_is_unfenced(
     status: FlushStatus, strict: bool
 ) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""
@@ -153,7 +153,7 @@ def test_with_strict_compatibility_unflushed_messages_are_acknowledged_unless_th
         asyncio.run(acknowledge(CompletedWaiter(status), strict=strict))
 
 
-def test_waiting_for_a_flush_returns_the_first_of_two_reported_flush_statuses() -> None:
+def test_a_wait_for_a_flush_returns_the_first_status_if_two_statuses_are_reported() -> None:
     """Its callback comes on the flush service's thread, and may come once more than anybody asked."""
 
     async def wait() -> FlushStatus:

@@ -59,7 +59,7 @@ def test_the_event_loop_stops_dispatching_once_another_thread_closes_the_store()
     assert not state.loop.calls
 
 
-def test_each_turn_of_the_event_loop_dispatches_once() -> None:
+def test_records_are_dispatched_once_per_event_loop_iteration_despite_repeated_calls() -> None:
     """While a lot is left everybody who asks for more would make the turns longer, and each of them another turn's work."""
     state: Any = state_of(store=CountingStore(left=10), loop=Loop())
     state.dispatch()

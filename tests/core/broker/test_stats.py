@@ -146,7 +146,9 @@ def test_append_times_are_reported_per_minute(stats: BrokerStats) -> None:
     assert stats.put_time_max_s == 11.0
 
 
-def test_the_number_of_counters_is_bounded_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_counters_is_bounded_and_reaching_the_bound_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Groups may be made up by whoever pulls; what there is goes on being counted, and the log says so once."""
     table = StatsTable(ManualClock(), count_max=3)
     for number in range(5):

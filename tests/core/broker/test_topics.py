@@ -98,7 +98,7 @@ def test_a_topic_change_is_durable_when_the_call_returns(tmp_path: Path) -> None
     assert "T" not in third
 
 
-def test_topics_created_by_sends_are_journaled_before_the_file_is_written(tmp_path: Path) -> None:
+def test_topics_created_by_sends_are_journaled_before_the_topics_file_is_written(tmp_path: Path) -> None:
     """Ten thousand topics are not written for each further one; and a killed broker knows every one it answered for."""
     file = JsonFile(tmp_path / "topics.json")
     notes = tmp_path / "flint" / "new-topics"
@@ -122,7 +122,7 @@ def test_topics_created_by_sends_are_journaled_before_the_file_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("has_file", [False, True])
-def test_the_journal_of_topics_is_read_without_a_topics_file_and_with_a_torn_line(
+def test_a_topic_journal_with_a_torn_line_is_read_even_if_the_topics_file_is_missing(
     tmp_path: Path, has_file: bool
 ) -> None:
     """The first topic of a new broker; a crash, or a full disk, in the midst of a line."""
@@ -198,7 +198,7 @@ def test_a_topic_change_that_cannot_be_written_is_undone(tmp_path: Path) -> None
     assert not calls
 
 
-def test_retry_topics_and_topics_found_by_a_slave_are_created_even_if_the_disk_is_full(tmp_path: Path) -> None:
+def test_retry_topics_and_topics_that_a_slave_replicates_are_created_even_if_the_disk_is_full(tmp_path: Path) -> None:
     """A full disk shall not keep consumers from joining; the topic gets to the disk with the next writing of the table."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
@@ -221,7 +221,7 @@ def test_a_broker_without_write_permission_registers_its_topics_without_write_pe
     assert sent == msgspec.to_builtins(restricted)
 
 
-def test_the_order_flags_of_topics_follow_the_ordered_topics_of_the_name_server() -> None:
+def test_a_topic_is_flagged_as_ordered_exactly_if_the_name_server_lists_it_as_ordered() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T"))
     topics.put(TopicConfig(topic_name="U", order=True))
@@ -245,7 +245,7 @@ def test_a_slave_replaces_its_topics_by_the_masters_table() -> None:
     assert topics.data_version.counter == 9
 
 
-def test_a_slave_learns_topics_from_messages_until_it_has_the_masters_table(tmp_path: Path) -> None:
+def test_a_slave_creates_topics_found_in_messages_until_it_has_loaded_the_masters_topic_table(tmp_path: Path) -> None:
     """Later, old messages must not bring back topics that the master has deleted."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
@@ -272,7 +272,7 @@ def test_a_slave_learns_topics_from_messages_until_it_has_the_masters_table(tmp_
     assert topics.learn("Deleted", 1), "it may have been made anew"
 
 
-def test_topics_with_invalid_queue_numbers_are_refused() -> None:
+def test_topics_with_invalid_numbers_of_queues_are_refused() -> None:
     topics = manager()
     with pytest.raises(RefusedError):
         topics.put(TopicConfig(topic_name="T", read_queue_nums=-1))
@@ -303,7 +303,7 @@ def test_system_topics_are_recognized_and_sends_to_forbidden_topics_refused() ->
     topics.check_not_forbidden("TBW102")
 
 
-def test_describe_returns_the_text_of_a_topic_configuration_in_rocketmqs_form() -> None:
+def test_describe_formats_a_topic_configuration_as_rocketmq_does() -> None:
     assert TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=6).describe() == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"
@@ -366,7 +366,7 @@ def test_a_message_for_a_queue_that_its_topic_no_longer_has_goes_to_a_readable_q
     assert topics.queue_inside("T", meant_for) == goes_to
 
 
-def test_a_topic_without_queues_refuses_messages_but_the_schedule_topic_does_not() -> None:
+def test_a_topic_without_queues_refuses_messages_but_the_schedule_topic_accepts_any_queue() -> None:
     """The levels of a broker may be more than RocketMQ's 18 queues, and nobody pulls these."""
     topics = manager()
     topics.put(TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=0))

@@ -49,7 +49,7 @@ def test_freed_large_blocks_are_returned_to_the_system() -> None:
     assert kept_mib("left alone") > 120
 
 
-def test_trimming_returns_free_memory_to_the_system() -> None:
+def test_trimming_the_heap_returns_free_memory_to_the_operating_system() -> None:
     """Memory freed by the start, below a block in use, would otherwise be kept until the process ends."""
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("this C library has no malloc_trim")

@@ -62,7 +62,7 @@ def test_a_child_process_that_does_not_end_in_time_is_killed(
     assert asyncio.run(work()) == (in_good_order, code)
 
 
-def test_the_output_of_a_process_is_read_to_its_end() -> None:
+def test_output_that_a_child_process_prints_after_it_is_ready_is_read_to_the_end() -> None:
     """A pipe that nobody reads is full after 64 KiB, and then a broker whose plugin prints would serve nobody any more."""
     program = "print('before'); print('READY broker=1'); print('after ' * 200_000); print('last')"
 
@@ -76,7 +76,7 @@ def test_the_output_of_a_process_is_read_to_its_end() -> None:
     assert (code, printed[0], printed[-1]) == (0, "before", "last")
 
 
-def test_the_exit_code_of_a_child_process_that_ends_while_being_stopped_is_known() -> None:
+def test_the_exit_code_is_reported_if_a_child_process_exits_while_it_is_being_stopped() -> None:
     """A signal to a process that has just ended must not take its exit code away: the log names it."""
 
     async def work() -> int | None:

@@ -79,7 +79,7 @@ def test_a_journal_that_cannot_be_read_raises_a_store_error() -> None:
         journal.read()
 
 
-def test_a_sync_makes_the_older_and_the_newer_journal_file_durable() -> None:
+def test_a_journal_sync_makes_both_the_older_and_the_newer_journal_file_durable() -> None:
     """Whatever the turn is at that moment; the files' names among it."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)

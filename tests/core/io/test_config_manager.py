@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Words:
     return words
 
 
-def test_journaled_additions_survive_without_the_table_file(tmp_path: Path) -> None:
+def test_journaled_additions_survive_a_restart_even_if_no_table_file_exists(tmp_path: Path) -> None:
     """A broker that is killed behind a thousand new topics finds them again."""
     words = Words(tmp_path)
     assert not words.load()
@@ -182,7 +182,7 @@ def test_a_save_keeps_the_previous_file_as_backup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [None, b"", b" \n", b'{"n":'])
-def test_a_missing_empty_or_truncated_file_is_replaced_by_its_backup(tmp_path: Path, damage: bytes | None) -> None:
+def test_the_backup_is_loaded_if_a_file_is_missing_empty_or_truncated(tmp_path: Path, damage: bytes | None) -> None:
     file = JsonFile(tmp_path / "a.json")
     file.save({"n": 1})
     file.save({"n": 2})
@@ -238,7 +238,9 @@ def test_config_files_of_a_java_broker_are_written_back_byte_for_byte(golden_con
             assert fastjson.dumps_pretty(fastjson.loads(text)) == text.rstrip("\n"), path.name
 
 
-def test_tables_of_a_java_broker_are_loaded_and_written_back(golden_config: Path, tmp_path: Path) -> None:
+def test_tables_of_a_java_broker_are_unchanged_after_they_are_loaded_and_written_back(
+    golden_config: Path, tmp_path: Path
+) -> None:
     clock = ManualClock()
     topics = TopicConfigManager(JsonFile(golden_config / "topics.json"), clock, {})
     groups = SubscriptionGroupManager(JsonFile(golden_config / "subscriptionGroup.json"), clock)

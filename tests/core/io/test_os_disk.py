@@ -44,7 +44,7 @@ def test_a_symbolic_link_to_a_locked_file_is_locked(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_lock_held_by_another_process_is_refused(tmp_path: Path) -> None:
+def test_locking_a_file_that_another_process_has_locked_raises_blocking_io_error(tmp_path: Path) -> None:
     """Java's ``FileChannel.tryLock`` locks the same byte in the same way as the process here."""
     path = tmp_path / "lock"
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def test_a_lock_held_by_another_process_is_refused(tmp_path: Path) -> None:
     FileLock(path).release()
 
 
-def test_checking_a_lock_does_not_take_it(tmp_path: Path) -> None:
+def test_checking_whether_a_file_is_locked_neither_locks_nor_creates_the_file(tmp_path: Path) -> None:
     """The doctor looks at stores of running brokers, and at folders without a lock file."""
     path = tmp_path / "lock"
     assert not is_file_locked(path)

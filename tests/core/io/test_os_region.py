@@ -80,7 +80,7 @@ def test_a_slice_stays_readable_after_its_mapped_file_is_closed(tmp_path: Path) 
     assert str(tmp_path / "0") not in maps.read_text()
 
 
-def test_a_new_file_refused_for_lack_of_file_descriptors_leaves_nothing_on_disk(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_created_for_lack_of_file_descriptors_leaves_nothing_on_disk(tmp_path: Path) -> None:
     """At the real limit: a new file is refused as something that passes, with nothing left behind; a sync needs none."""
     (region,) = regions(tmp_path, 1)
     region.sync()
@@ -104,7 +104,7 @@ def test_a_new_file_refused_for_lack_of_file_descriptors_leaves_nothing_on_disk(
     region.close()
 
 
-def test_a_map_beyond_the_systems_limit_of_maps_raises_store_exhausted_error(
+def test_mapping_a_file_beyond_the_systems_limit_of_memory_maps_raises_store_exhausted_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ENOMEM of a map is vm.max_map_count: the disk is well, and the next file may fit."""
@@ -118,7 +118,7 @@ def test_a_map_beyond_the_systems_limit_of_maps_raises_store_exhausted_error(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_shorter_than_its_map_is_not_mapped(tmp_path: Path) -> None:
+def test_mapping_more_bytes_than_a_file_has_is_refused(tmp_path: Path) -> None:
     """A look behind its end would be SIGBUS, the end of the broker."""
     (tmp_path / "0").write_bytes(b"short")
     with (tmp_path / "0").open("r+b") as file, pytest.raises(ValueError, match="5 bytes"):
@@ -208,7 +208,7 @@ def test_kernel_read_ahead_is_off_only_for_the_newest_part_of_a_mapped_file(
     again.close()
 
 
-def test_each_of_two_concurrent_syncs_of_a_new_file_syncs_the_folders_of_the_file(
+def test_each_of_two_concurrent_syncs_of_a_new_file_also_syncs_the_files_parent_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that comes second must neither fail nor come back before the file's name is on disk."""
@@ -238,7 +238,9 @@ def test_each_of_two_concurrent_syncs_of_a_new_file_syncs_the_folders_of_the_fil
         region.close()
 
 
-def test_a_write_that_the_system_shortens_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_bytes_are_written_even_if_the_system_writes_fewer_bytes_per_call_than_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system may write less than it was asked for; what is read through the map is whole all the same."""
     region = OS_DISK.map_file(tmp_path / "0", 8192, create=True, allocate=8192)
     real = os.pwrite

@@ -13,14 +13,14 @@ ROOT = Path("/store/consumequeue")
 
 
 @pytest.mark.parametrize("topic", ["Orders", "%RETRY%billing", "a|b_c-9", "t" * 127])
-def test_every_valid_topic_name_is_a_folder_name(topic: str) -> None:
+def test_every_valid_topic_name_is_used_unchanged_as_the_name_of_its_folder(topic: str) -> None:
     """RocketMQ's own system topics among them."""
     assert topic_folder(ROOT, topic) == ROOT / topic
     assert queue_folder(ROOT, topic, 3) == ROOT / topic / "3"
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "../up", "a/b", "a\0b", "a b", "ü", "t" * 128, "a\n"])
-def test_a_topic_name_that_leads_out_of_the_store_is_refused(topic: str) -> None:
+def test_a_topic_name_that_is_not_a_valid_folder_name_is_refused(topic: str) -> None:
     """The names are checked when they come in as well; this is the second time."""
     with pytest.raises(StoreFormatError, match="folder's name"):
         topic_folder(ROOT, topic)

@@ -47,7 +47,7 @@ def test_operating_system_threads_are_used_unless_the_running_event_loop_provide
     assert threads_here() is MACHINE_THREADS
 
 
-def test_a_function_repeated_on_a_thread_is_called_until_the_repetition_is_ended() -> None:
+def test_a_repeating_thread_calls_its_function_until_the_thread_is_ended() -> None:
     called = threading.Semaphore(0)
     running = threading.active_count()
     end = MACHINE_THREADS.repeat("test-repeat", 0.001, called.release)
@@ -60,7 +60,7 @@ def test_a_function_repeated_on_a_thread_is_called_until_the_repetition_is_ended
     assert not called.acquire(blocking=False)
 
 
-def test_daemon_thread_returns_a_named_daemon_that_is_not_started() -> None:
+def test_daemon_thread_creates_a_named_daemon_thread_without_starting_the_thread() -> None:
     done = threading.Event()
     thread = daemon_thread(done.set, "test-thread")
     assert (thread.name, thread.daemon, done.is_set()) == ("test-thread", True, False)
@@ -68,7 +68,7 @@ def test_daemon_thread_returns_a_named_daemon_that_is_not_started() -> None:
     assert done.wait(10)
 
 
-def test_background_and_pool_work_runs_outside_the_thread_of_the_event_loop() -> None:
+def test_background_and_submit_run_functions_outside_the_event_loops_thread() -> None:
     async def names() -> list[str]:
         with thread_pool(1, "test-pool") as pool:
             name = lambda: threading.current_thread().name  # noqa: E731

@@ -44,7 +44,7 @@ def test_a_plugins_service_without_a_failure_limit_is_never_switched_off(made: P
 
 
 @pytest.mark.parametrize(("calls_between", "is_off"), [(1, True), (2, True), (3, False)])
-def test_a_processor_that_clients_can_make_fail_is_switched_off_only_by_consecutive_failures(
+def test_a_processor_that_fails_on_client_requests_is_switched_off_only_by_consecutive_failures(
     calls_between: int, is_off: bool
 ) -> None:
     """One client's odd requests must not take a processor from all others."""
@@ -93,7 +93,7 @@ def test_an_error_that_passes_through_two_plugins_is_counted_only_for_the_first(
     assert (failures.errors(MINE), failures.errors(BUILT_IN)) == (1, 0)
 
 
-def test_an_error_marked_as_secret_is_shown_only_by_its_type() -> None:
+def test_the_text_of_an_error_marked_as_secret_is_replaced_by_the_error_type() -> None:
     made = part()
     made.failed(ValueError("password"), is_secret=True)
     assert made._failures.last_error(MINE) == "service 'mine': ValueError"
@@ -124,7 +124,7 @@ def test_tasks_started_during_the_creation_of_a_plugins_object_are_attributed_to
     assert asyncio.run(make()) == calling
 
 
-def test_an_error_raised_during_a_start_is_recorded_and_raised() -> None:
+def test_an_error_raised_while_a_plugins_object_is_created_is_recorded_and_raised_again() -> None:
     made = part()
     with pytest.raises(KeyError), made.making():
         raise KeyError("settings")
@@ -133,7 +133,7 @@ def test_an_error_raised_during_a_start_is_recorded_and_raised() -> None:
     assert CALLING.get() is None
 
 
-def test_the_short_text_of_an_error_is_bounded_and_exists_even_if_str_raises() -> None:
+def test_the_short_text_of_an_error_has_limited_length_even_if_the_error_cannot_be_converted_to_str() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -34,7 +34,7 @@ print(may, "found" in [plugin.origin.name for plugin in find_entry_points(frozen
 
 
 @pytest.mark.parametrize("folder", ["found-1.0.dist-info", "found.egg-info", "found-1.0-py3.11.egg/EGG-INFO"])
-def test_plugins_are_found_without_reading_all_packages_in_every_form_of_installation(
+def test_an_installed_plugin_is_found_in_every_package_metadata_format_without_reading_all_packages(
     tmp_path: Path, folder: str
 ) -> None:
     """However it was installed."""

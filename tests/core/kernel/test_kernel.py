@@ -394,7 +394,7 @@ def test_the_error_about_a_failed_factory_names_the_plugin_and_its_line(make_mod
         kernel.make(found, found.value, None)
 
 
-def test_an_error_of_a_built_in_plugin_stops_a_start_but_not_a_running_broker() -> None:
+def test_an_error_of_a_built_in_plugin_stops_a_starting_broker_but_not_a_running_broker() -> None:
     """A broker without delivery of delayed messages, say, must not pass for a whole one."""
     kernel = assemble(builtins=[Life("a", [], fails=True)])
     with pytest.raises(ValueError, match="a cannot"):
@@ -403,7 +403,7 @@ def test_an_error_of_a_built_in_plugin_stops_a_start_but_not_a_running_broker() 
     assert kernel.describe()[0].errors == 2
 
 
-def test_every_hook_in_which_plugins_register_objects_has_a_registry_and_every_broker_hook_is_called() -> None:
+def test_every_registration_hook_has_a_registry_and_every_broker_hook_is_called() -> None:
     """A spec that is documented but never called would be a promise nobody keeps."""
     specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     registering = {name for name in specs if not name.startswith("flintmq_broker_")}
@@ -412,7 +412,7 @@ def test_every_hook_in_which_plugins_register_objects_has_a_registry_and_every_b
     assert specs - registering == set(re.findall(r'_tell\("(flintmq_broker_\w+)"', source))
 
 
-def test_a_flush_strategy_of_a_plugin_has_its_settings_model(make_module: MakeModule) -> None:
+def test_a_flush_strategy_registered_by_a_plugin_keeps_its_settings_class(make_module: MakeModule) -> None:
     body = """
     import attrs
     from flintmq.core.kernel.ports import FlushStrategy

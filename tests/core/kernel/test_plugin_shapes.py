@@ -93,7 +93,7 @@ def test_a_default_request_processor_without_a_valid_handle_method_is_refused(ma
     assert said.startswith(f"a Odd; {wrong}") if wrong else not said
 
 
-def test_every_hook_in_which_plugins_register_objects_has_a_check_of_the_registered_objects() -> None:
+def test_objects_that_plugins_register_are_checked_in_every_registration_hook() -> None:
     registering = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     hooks = {registry.shape.hook for registry in vars(Registries()).values()}
     assert hooks <= registering

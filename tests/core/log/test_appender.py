@@ -39,7 +39,7 @@ def one(store: MessageStore, item: MessageExtBrokerInner) -> DispatchRequest:
 
 
 @pytest.mark.parametrize("left", [8, 9, 10, 50, 99, EMPTY_BYTES + 7])
-def test_a_blank_record_ends_the_log_file_if_the_next_record_would_leave_no_room_for_a_blank_record(
+def test_a_record_that_would_leave_too_few_bytes_for_a_blank_record_goes_to_the_next_log_file(
     tmp_path: Path, left: int
 ) -> None:
     """A record needs its size and 8 bytes more; otherwise what is left is blanked and the next file begins."""
@@ -59,7 +59,7 @@ def test_a_blank_record_ends_the_log_file_if_the_next_record_would_leave_no_room
         assert store.reader.max_queue_offset("T", 0) == 2
 
 
-def test_a_record_that_leaves_room_for_a_blank_is_stored_in_the_same_log_file(tmp_path: Path) -> None:
+def test_a_record_that_leaves_just_enough_bytes_for_a_blank_record_stays_in_the_same_log_file(tmp_path: Path) -> None:
     """The other side of the boundary."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - EMPTY_BYTES - 8))
@@ -184,7 +184,7 @@ def test_messages_put_one_by_one_or_together_give_the_same_log_bytes(tmp_path: P
     "hosts", [("127.0.0.1", "127.0.0.1"), ("::1", "127.0.0.1"), ("127.0.0.1", "::1"), ("::1", "::2")]
 )
 @pytest.mark.parametrize("bodies", [[b"", b"1", b"22" * 90], [b"same"] * 3])
-def test_a_batch_is_stored_with_the_bytes_of_its_single_messages(
+def test_a_batch_is_stored_as_the_same_bytes_as_its_messages_sent_one_by_one(
     tmp_path: Path, hosts: tuple[str, str], bodies: list[bytes]
 ) -> None:
     """A batch has a way of its own to the log; neither log nor dispatchers can tell it from single messages."""
@@ -216,7 +216,7 @@ def test_a_batch_is_stored_with_the_bytes_of_its_single_messages(
     )
 
 
-def test_a_batch_with_an_unencodable_property_stores_nothing(tmp_path: Path) -> None:
+def test_no_message_of_a_batch_is_stored_if_a_property_of_one_message_cannot_be_encoded(tmp_path: Path) -> None:
     """All of its messages or none: a hole in the queue's numbers would never be filled."""
     host = pack_host("127.0.0.1", 10911)
     with opened(tmp_path) as store:
@@ -230,7 +230,7 @@ def test_a_batch_with_an_unencodable_property_stores_nothing(tmp_path: Path) -> 
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_the_property_wait_false_changes_neither_the_stored_bytes_nor_the_durability(tmp_path: Path) -> None:
+def test_a_message_with_the_property_wait_set_to_false_is_stored_and_flushed_like_any_other(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED
@@ -292,7 +292,7 @@ def test_ipv6_hosts_are_stored(tmp_path: Path) -> None:
                 assert request.message_size_bytes == record_size(item)
 
 
-def test_reading_the_log_at_any_offset_gives_a_record_or_none(tmp_path: Path) -> None:
+def test_reading_a_message_at_an_offset_where_no_record_begins_returns_none(tmp_path: Path) -> None:
     """viewMessage asks for whatever offset a client names."""
     store = open_store(tmp_path)
     starts = {one(store, sized(150 + n)).commit_log_offset_bytes: 150 + n for n in range(40)}

@@ -97,7 +97,7 @@ def test_a_sync_that_fails_for_lack_of_a_file_descriptor_is_tried_again(monkeypa
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_the_dirty_pages_of_a_commit_are_counted_by_page_borders_and_not_by_bytes() -> None:
+def test_a_commit_waits_until_enough_page_boundaries_are_crossed_however_many_bytes_are_dirty() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000

@@ -98,7 +98,7 @@ def test_a_new_epoch_is_on_disk_before_any_byte_of_the_log_is_cut(tmp_path: Path
     assert log.read_bytes() == raw
 
 
-def test_a_store_whose_log_was_removed_begins_an_epoch(tmp_path: Path) -> None:
+def test_a_store_whose_log_was_deleted_begins_a_new_epoch_at_offset_0(tmp_path: Path) -> None:
     """An empty log is not the one that readers knew, though the store's id is."""
     with opened(tmp_path) as store:
         fill(store)
@@ -117,7 +117,7 @@ def test_a_new_epoch_replaces_all_epochs_that_begin_after_its_start() -> None:
     assert cut.current.id not in {epoch.id for epoch in epochs.entries}
 
 
-def test_the_epoch_of_a_log_position_is_found() -> None:
+def test_looking_up_a_log_position_returns_the_epoch_that_contains_the_position() -> None:
     """The epoch of a position is what makes it a name; deleted files take their epochs with them."""
     epochs = Epochs.new().begun(100, MASTER).begun(200, MASTER)
     first, second, third = epochs.entries

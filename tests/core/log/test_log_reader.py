@@ -31,7 +31,7 @@ def test_reading_dispatch_requests_continues_across_the_ends_of_log_files(tmp_pa
         assert log.next_file_start(places[-1]) == store.commit_log.queue.files[-1].start + FILE_BYTES
 
 
-def test_an_error_while_reading_the_log_names_the_position_without_a_record(tmp_path: Path) -> None:
+def test_reading_the_log_at_a_position_without_a_record_raises_an_error_that_names_the_position(tmp_path: Path) -> None:
     """Dispatch must not skip what it cannot read."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)

@@ -59,7 +59,7 @@ def test_a_rewind_of_the_checkpoint_is_durable_and_never_moves_times_forward() -
     assert checkpoint.min_timestamp_ms == 0
 
 
-def test_an_empty_checkpoint_reads_as_0_and_a_wrong_size_is_refused() -> None:
+def test_an_empty_checkpoint_file_reads_as_time_0_and_a_checkpoint_of_wrong_size_is_refused() -> None:
     """The first vouches for nothing; the second may be somebody else's file."""
     disk = SimulatedDisk()
     disk.make_folder(PATH.parent)

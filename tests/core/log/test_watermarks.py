@@ -18,7 +18,7 @@ def test_the_flush_mode_decides_whether_messages_are_readable_when_committed_or_
 
 
 @pytest.mark.parametrize(("replicated", "readable"), [(None, 200), (150, 150), (500, 200)])
-def test_the_position_up_to_which_slaves_have_copied_the_log_can_only_lower_the_readable_position(
+def test_the_readable_position_is_at_most_the_position_that_slaves_have_copied(
     replicated: int | None, readable: int
 ) -> None:
     """A slave may be ahead in another file's past, and a master without slaves waits for none."""
@@ -27,7 +27,7 @@ def test_the_position_up_to_which_slaves_have_copied_the_log_can_only_lower_the_
     assert marks.readable == readable
 
 
-def test_set_all_moves_every_position_of_the_log_except_the_dispatched_position() -> None:
+def test_setting_all_log_positions_at_once_leaves_the_dispatched_position_unchanged() -> None:
     """The dispatched position is found separately, because queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)

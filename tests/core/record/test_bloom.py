@@ -23,7 +23,7 @@ def test_the_hash_of_the_bloom_filter_is_murmur3(data: bytes, low: int) -> None:
     assert murmur3_low_64(data) == low
 
 
-def test_bit_positions_equal_those_of_a_java_broker() -> None:
+def test_the_bloom_filter_bit_positions_of_a_group_equal_those_of_a_java_broker() -> None:
     """From the consumerFilter.json of a real 4.9.7 with its defaults."""
     bloom = BloomFilter(20, 32)
     assert (bloom.bit_num, bloom.hash_functions, bloom.bit_map_bytes) == (112, 3, 14)
@@ -69,7 +69,7 @@ def test_filter_sizes_follow_rocketmqs_formula() -> None:
             BloomFilter(*wrong)
 
 
-def test_bit_positions_computed_for_a_different_bloom_filter_size_are_invalid() -> None:
+def test_bit_positions_of_a_bloom_filter_of_another_size_are_invalid() -> None:
     """After a change of the configuration the stored positions mean something else."""
     small, large = BloomFilter(20, 32), BloomFilter(20, 64)
     assert not large.is_valid(small.positions("g"))

@@ -54,7 +54,7 @@ def _prepared(fields: RecordFields) -> RecordFields:
     )
 
 
-def test_the_fast_check_of_a_record_accepts_only_topics_that_the_full_check_has_accepted() -> None:
+def test_the_fast_record_check_accepts_a_topic_only_after_the_full_check_has_accepted_the_topic() -> None:
     """The first record of each topic is checked wholly."""
     raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
     check = RecordCheck()

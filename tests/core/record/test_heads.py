@@ -38,7 +38,7 @@ def test_record_headers_read_in_bulk_equal_those_read_from_single_records() -> N
 
 
 @given(at=st.integers(0, 10_000), value=st.integers(0, 255))
-def test_a_damaged_record_is_refused_in_a_bulk_read_exactly_if_it_is_refused_alone(at: int, value: int) -> None:
+def test_a_bulk_read_refuses_the_same_damaged_records_as_a_read_of_single_records(at: int, value: int) -> None:
     """One byte is changed, anywhere; the checksum and the text of the topic are for others to look at."""
     raw, starts = encode_all(RECORDS)
     broken = bytearray(raw)
@@ -54,7 +54,7 @@ def test_a_damaged_record_is_refused_in_a_bulk_read_exactly_if_it_is_refused_alo
         assert whole == (heads.bad is None or not heads.bad[row])
 
 
-def test_positions_of_records_outside_the_given_data_are_refused() -> None:
+def test_reading_a_record_header_that_extends_beyond_the_data_is_refused() -> None:
     """A head must lie there as a whole."""
     raw, _starts = encode_all(RECORDS[:1])
     with pytest.raises(ValueError, match="cannot begin at positions"):

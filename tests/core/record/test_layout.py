@@ -55,7 +55,7 @@ def test_a_record_header_with_ipv4_or_ipv6_hosts_is_read(born: bytes, store: byt
     assert (values["reconsume_times"], values["body_length"]) == (7, 3)
 
 
-def test_a_struct_of_selected_record_fields_unpacks_them_in_order_of_offset() -> None:
+def test_selected_record_fields_are_unpacked_in_the_order_in_which_the_record_stores_them() -> None:
     """Hot loops unpack what they look at only."""
     raw = RecordFields(queue_id=3, store_timestamp_ms=5).encode(77)
     assert picked("store_timestamp", "queue_id", "physical_offset").unpack_from(raw) == (3, 77, 5)
@@ -70,7 +70,7 @@ def test_the_numpy_type_of_a_record_header_has_the_field_offsets_of_the_store_fo
     assert {name: kind.fields[name][1] for name in kind.names} == HEAD_AT
 
 
-def test_every_variable_length_record_field_names_an_earlier_length_field() -> None:
+def test_the_length_field_of_each_variable_length_record_field_comes_before_that_field() -> None:
     """A field of bytes names the one that says how long it is, and that one lies before it."""
     names = [field.name for field in FIELDS]
     for at, field in enumerate(FIELDS):

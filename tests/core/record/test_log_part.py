@@ -50,7 +50,7 @@ pieces = st.lists(
 
 
 @given(pieces, st.sampled_from([0, 4096]), st.integers(0, 5), st.integers(0, 9))
-def test_the_search_for_records_does_not_depend_on_file_holes_or_chunk_borders(
+def test_records_are_found_wherever_file_holes_and_the_borders_of_read_chunks_lie(
     written: list[tuple[int, int, bytes]], hole_bytes: int, begin: int, spare: int
 ) -> None:
     """Magics lie across the ends of chunks, zeros may be holes: each place is found, once, in order."""
@@ -73,7 +73,7 @@ def test_the_search_for_records_does_not_depend_on_file_holes_or_chunk_borders(
 
 
 @pytest.mark.parametrize("hole_bytes", [0, 4096])
-def test_a_file_without_holes_causes_few_queries_for_holes(hole_bytes: int) -> None:
+def test_checking_64_mib_of_zeros_asks_the_system_for_file_holes_at_most_12_times(hole_bytes: int) -> None:
     part = Part(bytes(64 * 1024 * KIB), hole_bytes)
 
     assert is_zero(part, 0, len(part.content))

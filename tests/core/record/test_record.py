@@ -214,7 +214,7 @@ def any_fields(draw: st.DrawFn) -> Placed:
 @settings(max_examples=examples(200))
 @example(Placed(message(body=b"x", KEY="p" * 32_766), 0, 0, 0))
 @example(attrs.evolve(EMPTY, queue_offset=-1))
-def test_every_encoded_record_is_readable_by_rocketmqs_rules(item: Placed) -> None:
+def test_every_encoded_record_is_decoded_by_a_reader_with_rocketmqs_strict_checks(item: Placed) -> None:
     """A record that one reader refuses ends its log for RocketMQ, and a pull's answer for its clients: none may be made."""
     try:
         raw = item.encode()
@@ -227,7 +227,9 @@ def test_every_encoded_record_is_readable_by_rocketmqs_rules(item: Placed) -> No
 
 @given(any_fields(), st.integers(1, 5))
 @settings(max_examples=examples(100))
-def test_every_encoded_batch_is_readable_by_rocketmqs_rules(item: Placed, count: int) -> None:
+def test_every_record_of_an_encoded_batch_is_decoded_by_a_reader_with_rocketmqs_strict_checks(
+    item: Placed, count: int
+) -> None:
     """Batches have an encoder of their own."""
     inner = item.message
     place = item.queue_offset, item.physical, item.store_timestamp_ms

@@ -77,7 +77,7 @@ def test_java_hash_follows_the_definition_of_string_hash_code(text: str) -> None
 @pytest.mark.parametrize(
     "text", ["a" * 256, "AZ09" * 200, "ü" * 255 + "深", "深圳😀" * 300, "k " * 16_000, "\xff" * 511]
 )
-def test_long_texts_have_javas_hash_with_and_without_numpy(
+def test_long_texts_have_the_same_hash_as_in_java_whether_numpy_is_used_or_not(
     text: str, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tags and keys of 32 KB are hashed by other means than ordinary ones, with numpy and without."""
@@ -216,7 +216,7 @@ def test_properties_of_a_batch_are_appended_to_the_properties_of_each_message(te
         assert not has_nul(joined)
 
 
-def test_a_nul_byte_in_the_properties_shared_by_a_batch_is_found() -> None:
+def test_a_nul_byte_in_the_properties_of_any_message_of_a_batch_is_detected() -> None:
     """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
     keys = [b"A\0", b"AB"]
     assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
@@ -332,7 +332,7 @@ def test_the_text_of_a_host_puts_ipv6_addresses_in_brackets() -> None:
 
 
 @given(st.ip_addresses(), st.integers(0, 65_535), st.integers(0, 2**63 - 1))
-def test_a_message_id_has_the_host_and_physical_offset(ip: object, port: int, physical: int) -> None:
+def test_an_encoded_message_id_is_decoded_to_its_host_and_physical_offset(ip: object, port: int, physical: int) -> None:
     text = offset_message_id(pack_host(str(ip), port).hex().upper(), physical)
     assert len(text) in (32, 56)
     assert decode_message_id(text) == decode_message_id(text.lower()) == MessageId(str(ip), port, physical)
@@ -361,7 +361,7 @@ def test_transaction_bits_of_sys_flag_are_read_and_removed() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5))
-def test_a_batch_message_id_joins_the_ids_of_its_messages(offsets: list[int]) -> None:
+def test_a_batch_message_id_lists_the_ids_of_its_messages_separated_by_commas(offsets: list[int]) -> None:
     """A client takes the answer apart at the commas."""
     host = pack_host("127.0.0.1", 10911).hex().upper()
     assert batch_message_id(host, offsets).split(",") == [offset_message_id(host, one) for one in offsets]
@@ -376,7 +376,7 @@ def test_a_batch_message_id_joins_the_ids_of_its_messages(offsets: list[int]) ->
     ),
     st.sampled_from([b"TAGS", b"KEYS"]),
 )
-def test_a_property_read_without_parsing_all_equals_its_value_in_the_parsed_map(
+def test_a_single_property_found_in_the_raw_bytes_equals_its_value_after_parsing_all_properties(
     entries: list[bytes], name: bytes
 ) -> None:
     """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""

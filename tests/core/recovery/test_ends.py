@@ -18,13 +18,15 @@ from flintmq.testing.store import message, open_store, opened, snapshot
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 
 
-def test_the_recorded_ends_of_the_log_and_of_the_queues_are_read_back_unchanged(tmp_path: Path) -> None:
+def test_the_file_of_recorded_log_and_queue_ends_is_read_back_unchanged(tmp_path: Path) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     found = EndsFile(OS_DISK, tmp_path)
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_use_of_the_store_invalidates_the_recorded_clean_stop_and_the_ends_of_deleted_queues(tmp_path: Path) -> None:
+def test_a_used_store_is_not_recorded_as_cleanly_stopped_and_a_deleted_queue_has_no_recorded_end(
+    tmp_path: Path,
+) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
     file = EndsFile(OS_DISK, tmp_path)
     file.write(ENDS)
@@ -56,7 +58,7 @@ def test_the_version_counter_of_a_json_table_is_found_at_the_beginning_of_the_fi
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_the_same_store_files_are_recorded_with_and_without_sizes_and_checksums(tmp_path: Path) -> None:
+def test_the_list_of_store_files_is_the_same_with_and_without_sizes_and_checksums(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()

@@ -135,7 +135,7 @@ def test_a_store_without_messages_starts_without_a_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"\0" * 200, b"\xff" * 200])
-def test_a_missing_log_file_is_explained_by_a_crash_if_the_next_log_file_contains_no_records(
+def test_after_a_machine_crash_a_log_file_may_be_missing_if_the_next_file_contains_no_records(
     first_bytes: bytes,
 ) -> None:
     """The one before it may be lost, unless nothing can be."""

@@ -122,7 +122,7 @@ def test_recovery_cuts_bytes_after_the_last_record_unless_all_are_zero(crashed: 
     assert plan.begins_epoch
 
 
-def test_the_recovery_plan_dispatches_again_from_the_first_damage_in_the_log(crashed: Path) -> None:
+def test_recovery_dispatches_records_again_from_the_first_damaged_position_in_the_log(crashed: Path) -> None:
     """Records that are lost leave units to be taken back, and the checkpoint vouches for them no longer."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -147,7 +147,7 @@ def last_record(root: Path) -> int:
     return end - size
 
 
-def test_recovery_rebuilds_the_index_from_the_end_of_its_intact_files(crashed: Path) -> None:
+def test_if_a_record_is_cut_recovery_rebuilds_the_index_files_that_refer_to_that_record(crashed: Path) -> None:
     """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use

@@ -59,7 +59,9 @@ def started(tmp_path: Path, *dispatchers: Keeper) -> None:
     assert all(dispatcher.closed == 1 for dispatcher in dispatchers)
 
 
-def test_each_dispatcher_gets_the_records_that_it_lacks_at_the_start(tmp_path: Path, offsets: list[int]) -> None:
+def test_at_a_start_each_dispatcher_gets_all_records_after_its_committed_position(
+    tmp_path: Path, offsets: list[int]
+) -> None:
     """The restart point of dispatch is the lowest of all; who has everything is left alone."""
     half, all_of_it, nothing, silent = Keeper(offsets[15]), Keeper(offsets[-1]), Keeper(0), Keeper(None)
     started(tmp_path, half, all_of_it, nothing, silent)
@@ -79,7 +81,7 @@ def test_a_dispatcher_that_reads_the_log_itself_gets_the_missing_range_and_no_re
     assert not_now.got == offsets[3:-1]
 
 
-def test_records_that_a_dispatcher_missed_and_retention_deleted_are_logged(
+def test_a_start_logs_that_retention_deleted_records_before_a_dispatcher_received_them(
     tmp_path: Path, offsets: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The dispatcher gets what is left, and the operator hears what is not."""

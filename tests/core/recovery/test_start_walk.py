@@ -87,7 +87,7 @@ def test_the_log_scan_at_a_start_counts_the_records_of_an_undamaged_log(log: Log
     assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
 
 
-def test_the_log_scan_at_a_start_can_begin_with_a_later_log_file(log: Log) -> None:
+def test_the_log_scan_at_a_start_can_begin_with_the_second_log_file_and_skip_the_first(log: Log) -> None:
     """The files before it are not looked at, damaged or not."""
     log.add(12)
     log.break_at(0)

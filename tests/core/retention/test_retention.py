@@ -226,7 +226,9 @@ def test_a_disk_whose_usage_is_unknown_causes_no_deletion() -> None:
     enough=st.integers(0, 2**40),
     minimum=st.integers(0, 2**40),
 )
-def test_every_disk_judged_as_full_causes_forced_deletion(used: int, free: int, enough: int, minimum: int) -> None:
+def test_a_disk_too_full_for_writes_gets_forced_deletion_if_forced_cleaning_is_on(
+    used: int, free: int, enough: int, minimum: int
+) -> None:
     """Whoever refuses writes must also try to make room."""
     policy = replace(POLICY, enough_free_bytes=enough, min_free_bytes=minimum)
     space = judge_disk(DiskUsage(Path("/a"), used + free, used, free), policy)
@@ -239,7 +241,7 @@ def test_every_disk_judged_as_full_causes_forced_deletion(used: int, free: int, 
         assert space.full is None
 
 
-def test_the_retention_policy_follows_the_configuration() -> None:
+def test_delete_hours_reserved_time_and_maximum_disk_ratio_are_taken_from_the_configuration() -> None:
     """Hours are local and several; a ratio out of range is the nearest within, as RocketMQ takes it."""
     policy = RetentionPolicy.of(StoreSection(delete_when="4;16", file_reserved_hours=1, disk_max_used_ratio=99))
     assert policy.delete_hours == {4, 16}

@@ -56,7 +56,7 @@ class Names:
         return [dict(broker.broker_addrs) for broker in route.broker_datas] if route else []
 
 
-def test_a_broker_is_routed_from_registration_to_unregistration() -> None:
+def test_a_topic_route_contains_a_broker_from_its_registration_until_its_unregistration() -> None:
     names = Names()
     assert (
         names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=3, perm=6))
@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_a_registration_updates_topics_only_with_a_new_version_and_removes_none() -> None:
+def test_a_registration_changes_topics_only_if_its_data_version_is_new_and_never_removes_a_topic() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -150,7 +150,7 @@ def test_a_registration_with_an_older_version_changes_no_topics() -> None:
     assert names.routes.topics.topics() == ["T"]
 
 
-def test_a_registration_on_a_new_connection_replaces_topics_at_any_version() -> None:
+def test_a_registration_on_a_new_connection_replaces_topics_even_if_the_data_version_is_unchanged() -> None:
     """A machine that lost its power and starts again, with another permission in its file, has the same table of topics."""
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=6), whole=True)
@@ -279,7 +279,7 @@ def test_a_topic_is_deleted_in_all_clusters_or_in_the_named_cluster() -> None:
     assert names.routes.topics.topics() == []
 
 
-def test_a_renamed_broker_loses_its_former_name() -> None:
+def test_a_broker_that_registers_under_a_new_name_is_removed_from_its_former_name() -> None:
     """Nobody would ever forget the other one: it is known by the address, which is alive."""
     names, connection = Names(), RecordingChannel()
     topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=6)

@@ -199,7 +199,7 @@ class FailingWithRequests(Failing):
 
 @pytest.mark.parametrize("kind", [Failing, FailingWithRequests])
 @pytest.mark.parametrize("error", [StoreFullError("no room"), ValueError("a defect")])
-def test_after_a_dispatcher_fails_within_a_batch_no_message_is_missed_or_repeated(
+def test_no_message_is_missed_or_dispatched_twice_after_a_dispatcher_fails_within_a_batch(
     tmp_path: Path, kind: type[Failing], error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Dispatch stands still with what the one before has taken already; then nothing is missing, twice or out of order."""

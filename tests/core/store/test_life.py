@@ -94,7 +94,7 @@ def test_a_store_locked_by_another_process_cannot_be_opened(tmp_path: Path) -> N
     open_store(tmp_path).close()
 
 
-def test_releasing_a_lock_twice_does_not_release_a_later_lock(tmp_path: Path) -> None:
+def test_releasing_a_lock_twice_does_not_release_a_new_lock_on_the_same_store(tmp_path: Path) -> None:
     """Closing twice must not drop somebody else's lock."""
     first = StoreLock(tmp_path)
     first.release()
@@ -159,7 +159,9 @@ def test_a_file_in_the_store_that_is_not_a_store_file_stops_the_start_and_is_kep
 # restarts
 
 
-def test_a_restarted_store_writes_the_files_of_an_uninterrupted_store(tmp_path: Path) -> None:
+def test_a_store_restarted_several_times_writes_the_same_files_as_a_store_that_ran_without_restarts(
+    tmp_path: Path,
+) -> None:
     """Offsets continue, nothing is dispatched twice, and the files are those of a broker that never stopped."""
     for start in range(0, 30, 5):
         clock = ManualClock()

@@ -63,7 +63,9 @@ def test_a_full_log_file_is_committed_at_once_and_its_buffer_returned_to_the_poo
     assert pool.available_buffers == 0  # closed
 
 
-def test_with_an_exhausted_pool_later_log_files_are_invisible_until_earlier_files_are_committed(tmp_path: Path) -> None:
+def test_log_files_written_without_a_pool_buffer_stay_unreadable_until_earlier_files_are_committed(
+    tmp_path: Path,
+) -> None:
     """Files beyond the pool are written through their pages, but stay invisible until what lies before them is committed."""
     store, pool = pooled(tmp_path, 1)
     places = [fill(store, 3000) for _ in range(4)]
@@ -84,7 +86,7 @@ def test_with_an_exhausted_pool_later_log_files_are_invisible_until_earlier_file
     store.close()
 
 
-def test_a_store_with_a_transient_store_pool_writes_the_same_files_as_without(tmp_path: Path) -> None:
+def test_a_store_writes_the_same_files_with_and_without_a_transient_store_pool(tmp_path: Path) -> None:
     """The pool is a detour, not a format; and a pool of one lets buffered and unbuffered files alternate."""
     for buffers in (0, 1, 3):
         pool = AnonymousBufferPool(buffers, FILE_BYTES) if buffers else None

@@ -153,7 +153,7 @@ def test_max_batches_limits_the_batches_of_a_dispatch_run(tmp_path: Path) -> Non
         assert store.reader.max_queue_offset("T", 0) == 10
 
 
-def test_a_backlog_dispatched_in_bulk_gives_the_queue_and_index_bytes_of_single_dispatch(tmp_path: Path) -> None:
+def test_dispatching_a_backlog_in_bulk_writes_the_same_queue_and_index_bytes_as_single_dispatch(tmp_path: Path) -> None:
     """A slave that catches up has nothing in memory; the bytes are those of a master."""
     lazy_numpy.load()
     sent = [
@@ -182,7 +182,7 @@ def test_a_backlog_dispatched_in_bulk_gives_the_queue_and_index_bytes_of_single_
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-def test_records_of_a_bulk_batch_that_a_dispatcher_refuses_are_dispatched_singly(
+def test_records_are_dispatched_one_by_one_if_the_consume_queues_fail_on_a_bulk_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in the bulk way must not keep messages from their queues."""

@@ -92,7 +92,7 @@ def offsets(store: MessageStore, wanted: MessageFilter | None) -> list[int]:
 # --- the stream ---
 
 
-def test_ext_units_and_addresses_equal_rocketmqs(tmp_path: Path) -> None:
+def test_ext_file_bytes_and_ext_addresses_have_rocketmqs_format(tmp_path: Path) -> None:
     """Size, tags code, store time, bit map; a file that is full ends with -1 and holds nothing in its last four bytes."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0), request(1, b"\x01\x02", -5)]) == [LEAST_LONG, LEAST_LONG + 20]
@@ -131,7 +131,7 @@ def test_ext_addresses_are_distinguished_from_tags_codes() -> None:
     assert not any(is_address(code) for code in (MAX_ADDRESS + 1, -(2**31), 0, 2**31 - 1, 2**62))
 
 
-def test_an_ext_address_that_leads_to_no_valid_unit_returns_none(tmp_path: Path) -> None:
+def test_reading_an_ext_address_where_no_valid_unit_begins_returns_none(tmp_path: Path) -> None:
     """After a crash an address may lead to zeros, to rubbish, or past the end."""
     ext = ext_of(tmp_path)
     assert ext.get(LEAST_LONG) is None
@@ -147,7 +147,9 @@ def test_an_ext_address_that_leads_to_no_valid_unit_returns_none(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kept", range(0, 12))
-def test_ext_files_cut_and_written_again_equal_files_written_once(tmp_path: Path, kept: int) -> None:
+def test_ext_files_that_are_truncated_and_then_refilled_equal_ext_files_written_without_truncation(
+    tmp_path: Path, kept: int
+) -> None:
     """Recovery cuts behind the last address that the queue knows: what was behind leaves no trace."""
     requests = [request(n, bytes([n + 1]) * (n * 5 % 23)) for n in range(12)]
     ext = ext_of(tmp_path)
@@ -164,7 +166,7 @@ def test_ext_files_cut_and_written_again_equal_files_written_once(tmp_path: Path
     again.close()
 
 
-def test_the_ext_address_of_a_lost_unit_is_not_assigned_again(tmp_path: Path) -> None:
+def test_the_ext_address_of_a_lost_extension_unit_is_not_assigned_to_a_new_unit(tmp_path: Path) -> None:
     """Else an old message would be filtered by the tag of a new one."""
     ext = ext_of(tmp_path)
     addresses = ext.put([request(n) for n in range(3)])
@@ -182,7 +184,7 @@ def test_the_ext_address_of_a_lost_unit_is_not_assigned_again(tmp_path: Path) ->
 # --- in the store ---
 
 
-def test_a_store_with_consume_queue_ext_files_returns_the_messages_of_a_store_without_them(tmp_path: Path) -> None:
+def test_filtered_reads_return_the_same_messages_with_and_without_consume_queue_ext_files(tmp_path: Path) -> None:
     """Tags filter alike whether their codes lie in the queue or beside it; without a filter nothing is looked up."""
     for name, options in (("off", OFF), ("on", ON)):
         with opened(tmp_path / name, **options) as store:
@@ -250,7 +252,7 @@ def test_queues_and_ext_files_rebuilt_from_the_log_equal_the_deleted_files(tmp_p
         assert snapshot(tmp_path, *QUEUES) == before
 
 
-def test_queues_and_ext_files_after_a_recovery_equal_those_before_the_crash(tmp_path: Path) -> None:
+def test_recovery_restores_queue_and_ext_files_byte_for_byte_after_a_crash(tmp_path: Path) -> None:
     """After a crash the queue's end is behind the log's; both kinds of units are written again where they were."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 60)
@@ -266,7 +268,9 @@ def test_queues_and_ext_files_after_a_recovery_equal_those_before_the_crash(tmp_
 @pytest.mark.parametrize(
     ("within", "after"), [("consumequeue", 0), ("consumequeue", 5), ("consumequeue_ext", 0), ("consumequeue_ext", 1)]
 )
-def test_a_full_disk_leaves_no_hole_in_queues_and_ext_files(tmp_path: Path, within: str, after: int) -> None:
+def test_queue_and_ext_files_have_no_missing_units_after_a_disk_was_temporarily_full(
+    tmp_path: Path, within: str, after: int
+) -> None:
     """What could not be described is described later, in the same place, whichever of the two files had no room."""
     with opened(tmp_path / "whole", **ON) as store:
         fill(store, 90)
@@ -311,7 +315,7 @@ def offsets_from(store: MessageStore, queue_offset: int) -> list[int]:
     ]
 
 
-def test_ext_files_of_another_size_are_refused(tmp_path: Path) -> None:
+def test_a_start_with_a_changed_ext_file_size_setting_is_refused(tmp_path: Path) -> None:
     """The address says where in the stream a unit is, so the size must be the one it was written with."""
     with opened(tmp_path, **ON) as store:
         fill(store, 1)
@@ -319,7 +323,7 @@ def test_ext_files_of_another_size_are_refused(tmp_path: Path) -> None:
         recover(store_spec(tmp_path, consume_queue_ext_file_bytes=2048))
 
 
-def test_a_failed_put_of_an_ext_unit_raises_store_full_error(tmp_path: Path) -> None:
+def test_putting_an_ext_unit_on_a_full_disk_raises_store_full_error(tmp_path: Path) -> None:
     """The queues' dispatcher stands still on a full disk, it does not go on without."""
     disk = FaultyDisk()
     disk.fail("map_file", within="consumequeue_ext")

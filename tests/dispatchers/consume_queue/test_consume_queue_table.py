@@ -60,7 +60,7 @@ def test_a_queue_can_begin_at_any_offset(tmp_path: Path, first: int) -> None:
 
 @given(st.lists(st.integers(1, 15), max_size=12), st.data())
 @settings(max_examples=examples(50))
-def test_records_that_a_queue_already_has_are_ignored(
+def test_records_dispatched_to_a_queue_twice_are_added_to_the_queue_only_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
 ) -> None:
     """After a crash records come again: from any earlier one on, in batches of any size."""
@@ -79,7 +79,9 @@ def test_records_that_a_queue_already_has_are_ignored(
 
 
 @pytest.mark.parametrize("cut", range(0, 26))
-def test_a_truncated_queue_equals_a_queue_of_fewer_messages(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_and_refilled_queue_has_the_same_files_as_a_queue_that_was_never_truncated(
+    tmp_path: Path, cut: int
+) -> None:
     """Cut anywhere, also at a file's edge: what remains is what a queue of so many messages is, byte for byte."""
     queues = table(tmp_path / "a")
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
@@ -104,7 +106,7 @@ def test_a_truncated_queue_equals_a_queue_of_fewer_messages(tmp_path: Path, cut:
 
 @pytest.mark.parametrize("first", [0, 7, 20])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_batch_dispatched_again_after_a_full_disk_repeats_no_queue_unit(
+def test_a_batch_dispatched_again_after_a_full_disk_adds_only_the_missing_queue_units(
     tmp_path: Path, first: int, after: int
 ) -> None:
     """The units that had room are there; the same batch again goes on behind them."""
@@ -123,7 +125,7 @@ def test_a_batch_dispatched_again_after_a_full_disk_repeats_no_queue_unit(
     queues.close()
 
 
-def test_a_queues_first_file_is_removed_if_the_units_before_the_first_message_cannot_be_filled(tmp_path: Path) -> None:
+def test_a_new_queue_file_is_removed_if_its_filler_units_cannot_be_written_on_a_full_disk(tmp_path: Path) -> None:
     """Left there half filled, the queue would begin at the wrong offset."""
     disk = FaultyDisk()
     queues = ConsumeQueueTable(disk, tmp_path, 200_000)
@@ -164,7 +166,7 @@ def test_the_minimum_queue_offset_is_the_first_unit_whose_message_is_still_in_th
     queues.close()
 
 
-def test_deleting_a_topic_deletes_its_queues_only(tmp_path: Path) -> None:
+def test_deleting_a_topic_deletes_its_queues_but_not_the_queues_of_other_topics(tmp_path: Path) -> None:
     """Files, folders, offsets; the next message begins at 0. The records stay in the log."""
     with opened(tmp_path) as store:
         store.put([message("A", queue_id) for queue_id in (0, 1, 3)] + [message("B", 0), message("A", 0)])
@@ -182,7 +184,7 @@ def test_deleting_a_topic_deletes_its_queues_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["..", "a/b", "", "x" * 128, "a b", "a\x00b", "."])
-def test_a_queue_of_an_invalid_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
+def test_a_record_whose_topic_name_is_invalid_is_refused_and_creates_no_queue(tmp_path: Path, topic: str) -> None:
     """Names come from clients and from records; checked a second time where they become folders."""
     queues = table(tmp_path)
     with pytest.raises(StoreFormatError):

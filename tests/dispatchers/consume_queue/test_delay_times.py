@@ -53,7 +53,7 @@ def put(store: MessageStore, count: int, level: int = 1) -> None:
         st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**9)), min_size=1, unique_by=lambda run: run[0]),
     )
 )
-def test_delay_times_are_read_back_from_their_file(
+def test_saved_delay_times_of_all_delay_levels_are_loaded_unchanged_from_their_file(
     tmp_path_factory: pytest.TempPathFactory, levels: dict[int, list[tuple[int, int]]]
 ) -> None:
     root = tmp_path_factory.mktemp("store")
@@ -85,7 +85,7 @@ def test_a_malformed_delay_times_file_is_refused(tmp_path: Path, text: str) -> N
         load_delay_times(tmp_path)
 
 
-def test_an_unknown_delivery_time_is_distinguished_from_an_invalid_delivery_time() -> None:
+def test_for_an_unknown_delay_only_delivery_times_whole_seconds_after_the_store_time_are_valid() -> None:
     """A flipped bit never makes another number of whole seconds."""
     stored_ms = 1_700_000_000_123
     wanted = unknown_due(stored_ms)
@@ -97,7 +97,9 @@ def test_an_unknown_delivery_time_is_distinguished_from_an_invalid_delivery_time
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_delivery_times_of_stored_messages_stay_when_the_delay_levels_change(tmp_path: Path, crashed: bool) -> None:
+def test_delivery_times_of_stored_messages_do_not_change_when_the_delay_levels_change(
+    tmp_path: Path, crashed: bool
+) -> None:
     """A start after a crash makes the queues' last part anew, messages of the earlier levels among it."""
     clock = ManualClock(1_700_000_000_000)
     store = started(tmp_path / "a", LEVELS, clock)

@@ -56,7 +56,7 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_record_with_queue_offset_0_deletes_all_earlier_units_of_its_queue(
+def test_a_second_record_with_queue_offset_0_deletes_the_units_dispatched_earlier_to_its_queue(
     queues: ConsumeQueueTable, form: str, together: bool
 ) -> None:
     """So lie two lives in a log that RocketMQ wrote."""
@@ -68,7 +68,7 @@ def test_a_record_with_queue_offset_0_deletes_all_earlier_units_of_its_queue(
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_the_deletion_record_of_a_topic_ends_the_queues_of_the_topic(
+def test_dispatching_the_deletion_record_of_a_topic_deletes_only_the_queues_of_that_topic(
     queues: ConsumeQueueTable, form: str, together: bool
 ) -> None:
     """Whatever was appended before it; other topics go on."""
@@ -90,7 +90,7 @@ def test_a_queue_keeps_no_units_from_before_the_deletion_of_its_topic(queues: Co
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_repeated_dispatch_of_records_of_a_deleted_and_recreated_topic_changes_no_queue(
+def test_dispatching_the_records_of_a_deleted_and_recreated_topic_again_changes_no_queue(
     queues: ConsumeQueueTable, form: str
 ) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
@@ -102,7 +102,9 @@ def test_a_repeated_dispatch_of_records_of_a_deleted_and_recreated_topic_changes
 
 
 @pytest.mark.parametrize("cut", range(0, 800, 100))
-def test_dispatch_from_any_position_after_a_crash_gives_the_same_queues(queues: ConsumeQueueTable, cut: int) -> None:
+def test_queues_truncated_at_any_log_position_are_restored_by_dispatch_from_that_position(
+    queues: ConsumeQueueTable, cut: int
+) -> None:
     """Units behind a position are cut, and the records from there on come again."""
     records = [request(0, 0), request(1, 1), deleted(2), request(3, 0), request(4, 1), deleted(5), request(6, 0)]
     queues.dispatch(RecordBatch.of_requests(records))

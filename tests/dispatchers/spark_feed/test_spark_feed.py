@@ -58,7 +58,7 @@ def test_the_spark_feed_passes_the_test_kit_for_dispatchers() -> None:
     )
 
 
-def test_the_feed_publishes_its_position_once_for_each_dispatched_batch() -> None:
+def test_the_spark_feed_publishes_its_position_once_for_each_batch_that_has_new_records() -> None:
     """What a batch costs does not grow with its messages; what was known before is passed over."""
     publisher, landing = Publisher(), Landing()
     feed = SparkFeed(publisher, landing)
@@ -74,7 +74,7 @@ def test_the_feed_publishes_its_position_once_for_each_dispatched_batch() -> Non
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_the_committed_position_of_the_spark_feed_is_that_of_its_landing_zone() -> None:
+def test_the_spark_feed_reports_the_written_position_of_its_landing_zone_as_its_committed_position() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()

@@ -119,7 +119,7 @@ def _use_without_a_loop(room: Room, topic: str) -> None:
 
 
 @feature("access", "traced: the trace topic shows the sends and deliveries of a message")
-async def test_the_trace_topic_has_sends_and_deliveries_of_a_message(room: Room) -> None:
+async def test_the_trace_topic_records_the_send_and_the_delivery_of_a_message(room: Room) -> None:
     topic = await room.topic(queues=1)
     async with Producer(room.group("p"), room.address, trace=True) as producer:
         sent = await producer.send(Message(topic, b"traced", keys="k-9"))

@@ -51,7 +51,7 @@ async def test_a_pull_consumer_continues_at_the_committed_offset(room: Room) -> 
 
 
 @feature("pull", "a poll waits for a message that is sent meanwhile")
-async def test_a_poll_waits_for_a_new_message(room: Room) -> None:
+async def test_a_poll_returns_a_message_that_is_sent_while_the_poll_waits(room: Room) -> None:
     topic = await room.topic(queues=2)
     async with PullConsumer(room.group(), room.address) as consumer:
         await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")

@@ -210,7 +210,9 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(roo
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_a_new_iteration_over_a_consumer_begins_with_the_unfinished_message(room: Room) -> None:
+async def test_the_message_at_which_an_async_for_loop_breaks_is_delivered_again_to_the_next_consumer(
+    room: Room,
+) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6)
     first, second = [], []
@@ -316,7 +318,7 @@ async def test_a_new_group_begins_at_the_first_message_of_a_new_topic(room: Room
 
 
 @feature("consume", "in lists: messages that the listener does not consume are delivered again")
-async def test_a_batch_listener_gets_the_unconsumed_rest_of_a_batch_again(room: Room) -> None:
+async def test_messages_of_a_batch_that_the_listener_does_not_consume_are_delivered_again(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 40)
     lists: list[list[int]] = []

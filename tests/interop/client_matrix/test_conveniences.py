@@ -47,7 +47,7 @@ async def test_messages_are_sent_and_consumed_within_a_namespace(room: Room) -> 
 
 
 @feature("more", "functions that are declared as handlers (`Consumers`)")
-async def test_declared_message_handlers_get_the_messages_of_their_topics(room: Room) -> None:
+async def test_functions_declared_as_message_handlers_get_the_messages_of_their_topics(room: Room) -> None:
     first, second = await room.topic(which="t"), await room.topic(which="u")
     found: dict[str, set[bytes]] = {"one": set(), "lists": set()}
     consumers = Consumers(room.address)
@@ -83,7 +83,7 @@ class Offsets:
 
 
 @feature("more", "offsets in the program's own store")
-async def test_a_consumer_keeps_its_offsets_in_a_given_offset_store(room: Room) -> None:
+async def test_a_consumer_keeps_its_offsets_in_an_offset_store_supplied_by_the_application(room: Room) -> None:
     topic, offsets = await room.topic(queues=1), Offsets()
     async with Producer(room.group("p"), room.address) as producer:
         for number in range(4):

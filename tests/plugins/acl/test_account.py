@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_entries_with_a_name_and_an_equals_sign_and_a_permission_are_parsed() -> None:
+def test_permission_entries_of_the_form_name_equals_permission_are_parsed() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 
@@ -147,7 +147,9 @@ def test_an_ipv6_pattern_matches_exactly_its_addresses(
 
 
 @given(st.ip_addresses(v=6), st.ip_addresses(v=4))
-def test_an_address_as_a_pattern_matches_itself(six: ipaddress.IPv6Address, four: ipaddress.IPv4Address) -> None:
+def test_a_plain_address_used_as_a_pattern_matches_this_address(
+    six: ipaddress.IPv6Address, four: ipaddress.IPv4Address
+) -> None:
     """`::` stands for as many zeros as are missing."""
     patterns = parse_addresses(f"{four}, {six}")
     assert patterns.matches(str(four))
@@ -156,7 +158,7 @@ def test_an_address_as_a_pattern_matches_itself(six: ipaddress.IPv6Address, four
 
 
 @given(st.one_of(st.ip_addresses().map(str), st.text(max_size=20)))
-def test_a_star_matches_every_host_and_an_empty_pattern_none(host: str) -> None:
+def test_a_star_pattern_matches_every_host_and_an_empty_pattern_matches_no_host(host: str) -> None:
     """The two ends; a peer without an address (a Unix socket) only fits the star."""
     assert parse_addresses("*").matches(host)
     assert not parse_addresses("").matches(host)
@@ -182,7 +184,7 @@ def test_any_text_is_parsed_as_an_address_pattern_or_raises_config_error(text: s
         parse_addresses(text).matches("10.0.0.1")
 
 
-def test_address_lists_are_parsed_in_linear_time_and_bounded() -> None:
+def test_address_lists_are_parsed_in_linear_time_and_limited_to_1000_patterns() -> None:
     """Whoever may write a list must not stop the broker with it: time grows with its length, and its length is bounded."""
     begin_s = time.thread_time()
     assert not parse_addresses("," * 60_000)

@@ -190,7 +190,7 @@ def test_changed_accounts_are_written_with_mode_600(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["plain_acl.yml"]
 
 
-def test_forbidden_account_changes_are_refused(tmp_path: Path) -> None:
+def test_unsafe_or_invalid_account_changes_are_refused_and_do_not_change_the_account_file(tmp_path: Path) -> None:
     """Nobody locks everybody out, writes elsewhere, or overwrites what an operator just edited."""
     path = write(tmp_path / "plain_acl.yml")
     store = store_of(path, accounts=(account("inline-key"),))

@@ -36,7 +36,7 @@ def test_a_request_without_a_date_is_refused(text: str) -> None:
     assert problem == f"the request is not dated ({SIGNED_AT})"
 
 
-def test_signatures_are_forgotten_after_the_replay_window() -> None:
+def test_recorded_signatures_are_removed_after_the_replay_window_has_passed() -> None:
     """The window does not grow for ever, and forgets nothing that its date would let in."""
     window = ReplayWindow(5_000)
     assert window.problem(dated(NOW_MS + 5_000), NOW_MS) is None

@@ -25,13 +25,13 @@ def api(record: Any) -> BrokerApi:
         ("WAITING", {}, "WAITING"),
     ],
 )
-def test_access_to_a_stored_message_is_checked_against_the_topic_for_which_it_was_sent(
+def test_access_to_a_message_in_an_internal_topic_is_checked_against_its_original_topic(
     topic: str, properties: dict[str, str], known_as: str
 ) -> None:
     """A client may write REAL_TOPIC into any message: it counts only where a feature keeps messages of others."""
     assert topic_of_record(api(SimpleNamespace(topic=topic, properties=properties)), 7) == known_as
 
 
-def test_the_topic_of_a_missing_message_is_none() -> None:
+def test_the_access_check_finds_no_topic_for_a_message_that_does_not_exist() -> None:
     """The request is answered as RocketMQ answers it."""
     assert topic_of_record(api(None), 7) is None

@@ -152,7 +152,7 @@ def test_measuring_the_lags_of_many_groups_is_split_into_several_event_loop_iter
         ((("A", "*"), ("B", "*")), (("A", "*"),), "B", 1),
     ],
 )
-def test_different_subscriptions_of_the_members_of_a_group_are_an_alarm(
+def test_group_members_with_different_subscriptions_raise_an_alarm(
     alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str, odd: int
 ) -> None:
     """Two real clients of one group: nothing tells them, and messages are lost."""
@@ -214,7 +214,7 @@ def test_group_members_with_different_consume_settings_have_an_alarm(
         assert alarms(broker) == {}
 
 
-def test_a_client_id_shared_by_two_clients_is_an_alarm_until_one_client_leaves(alarms: Alarms) -> None:
+def test_a_client_id_shared_by_two_clients_raises_an_alarm_until_one_client_leaves(alarms: Alarms) -> None:
     """Both consume everything, and neither can know."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")

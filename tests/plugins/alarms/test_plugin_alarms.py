@@ -69,7 +69,7 @@ def test_a_plugin_that_was_switched_off_has_an_alarm_until_the_restart(alarms: A
         assert [*alarms(broker)] == ["plugin.off"]
 
 
-def test_a_problem_reported_by_a_plugin_service_is_an_alarm(alarms: Alarms) -> None:
+def test_a_problem_reported_by_a_plugin_service_raises_an_alarm(alarms: Alarms) -> None:
     """Services that know no alarms have had one line for it all along."""
     plugin = Careless()
     with EmbeddedBroker(plugins=[plugin], clock=VirtualClock()) as broker:

@@ -100,7 +100,7 @@ def test_refused_sends_on_a_read_only_disk_raise_an_alarm_and_the_status_command
     assert run_command_line(["status", "-n", names]) == 0
 
 
-def test_refused_sends_on_an_exhausted_quota_are_an_alarm(start: Any) -> None:
+def test_sends_refused_because_of_an_exhausted_disk_quota_raise_an_alarm(start: Any) -> None:
     """The disk has room, and the user has none."""
     disk = FaultyDisk()
     broker, _ = start(disk)
@@ -121,7 +121,7 @@ def test_sends_refused_by_a_synchronous_master_for_lack_of_a_slave_raise_an_alar
     assert "haSlaveFallbehindMax" in found.key
 
 
-def test_consumer_offsets_that_cannot_be_written_are_an_alarm(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumer_offsets_that_cannot_be_written_raise_an_alarm(start: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Groups would go back after a crash: critical, one line, and not a trace each second."""
     disk = FaultyDisk()
     broker, names = start(disk)
@@ -146,7 +146,7 @@ def test_consumer_offsets_that_cannot_be_written_are_an_alarm(start: Any, caplog
     assert alarms(broker) == {}
 
 
-def test_periodic_work_that_keeps_failing_has_an_alarm_and_few_log_lines(
+def test_periodic_work_that_keeps_failing_raises_an_alarm_and_is_logged_only_a_few_times(
     start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delay offsets, filters, timers: what they raise at each interval was a trace in the log each second."""

@@ -33,7 +33,7 @@ def figure(broker: EmbeddedBroker, name: str) -> str:
 
 
 @pytest.mark.parametrize(("role", "level"), [("async_master", "warning"), ("sync_master", "critical")])
-def test_a_disconnected_slave_is_an_alarm_of_master_and_slave_until_it_reconnects(
+def test_a_disconnected_slave_raises_an_alarm_on_master_and_slave_until_the_slave_reconnects(
     alarms: Alarms, tmp_path: Path, role: str, level: str
 ) -> None:
     """For half a minute nobody is told: a slave may be restarted."""

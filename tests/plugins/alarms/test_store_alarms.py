@@ -58,7 +58,7 @@ class Picky:
         register("picky", lambda context: self, essential=True)
 
 
-def test_dispatch_stopped_by_a_failed_dispatcher_has_an_alarm_until_it_continues(alarms: Alarms) -> None:
+def test_dispatch_stopped_by_a_failed_dispatcher_raises_an_alarm_until_dispatch_continues(alarms: Alarms) -> None:
     """An essential dispatcher raises: what was stored is not visible, and the value says how much of the log waits."""
     picky = Picky()
     with EmbeddedBroker(plugins=[picky], settings=["dispatchers=consume_queue,index,picky"]) as broker:
@@ -201,7 +201,7 @@ def test_unsynced_messages_have_an_alarm_until_they_are_synced(tmp_path: Path) -
             store.commit_log.flush(0)
 
 
-def test_messages_without_a_slave_copy_are_an_alarm() -> None:
+def test_messages_that_no_slave_has_copied_raise_an_alarm_on_a_sync_master() -> None:
     """A master that waits for slaves, and has none: messages are stored, answered as such, and seen by nobody."""
     clock = VirtualClock()
     settings = ["broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0"]
@@ -240,7 +240,7 @@ def test_dispatch_far_behind_the_commit_log_has_an_alarm_until_it_has_caught_up(
         assert after == []
 
 
-def test_a_blocked_event_loop_has_an_alarm_for_a_fixed_time(alarms: Alarms) -> None:
+def test_a_blocked_event_loop_raises_an_alarm_for_five_minutes(alarms: Alarms) -> None:
     """Somebody's code blocks it once: everybody waited, and nothing else is wrong."""
     clock = VirtualClock()
     noticed = threading.Event()

@@ -61,7 +61,7 @@ def test_a_console_process_that_dies_is_restarted_at_the_same_port(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("steady_s", "pauses"), [(0.0, ["0.001", "0.001"]), (60.0, ["0.001", "0.002"])])
-def test_the_pause_before_console_restarts_is_reset_after_a_steady_run(
+def test_the_pause_before_restarting_the_console_is_reset_after_a_long_run_without_a_crash(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, steady_s: float, pauses: list[str]
 ) -> None:
     """One that dies once a month is there again at once; one that dies at once waits longer each time."""
@@ -115,7 +115,7 @@ def test_a_tls_key_without_a_certificate_is_refused() -> None:
         load_config(None, ["console.key=k.pem"], {})
 
 
-def test_the_error_about_missing_console_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_missing_console_packages_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything listens."""
     monkeypatch.setattr(child, "NEEDED", ("json", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install '\.\[console\]'"):

@@ -155,7 +155,7 @@ def test_due_messages_are_delivered_in_order_and_the_next_due_time_returned() ->
     assert delays.runtime_info() == {"scheduleMessageOffset_1": "1,1", "scheduleMessageOffset_2": "4,4"}
 
 
-def test_a_clock_set_back_does_not_delay_messages() -> None:
+def test_setting_the_clock_back_does_not_delay_the_delivery_of_delayed_messages() -> None:
     store = FakeStore()
     store.add("a", 1, NOW + 1_001)
     service(store).run_due(NOW)
@@ -197,7 +197,9 @@ def test_undeliverable_messages_are_counted_and_skipped(caplog: pytest.LogCaptur
     assert ids == ["delivery.gone]", "delivery.dead_letter]", "delivery.dead_letter]"]
 
 
-def test_a_message_that_cannot_become_a_dead_letter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undeliverable_delayed_message_that_cannot_become_a_dead_letter_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A RocketMQ may have taken NUL in properties, which this store takes nowhere."""
     store = FakeStore()
     store.add("illegal", 1, NOW, UNIQ_KEY="U1")
@@ -225,7 +227,7 @@ def test_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.
     assert [put.topic for put in store.put] == [UNDELIVERED_TOPIC]
 
 
-def test_one_pass_delivers_a_bounded_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pass_over_due_messages_delivers_at_most_a_fixed_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule_module, "UNITS_PER_PASS", 2)
     store = FakeStore()
     for number in range(3):

@@ -45,7 +45,7 @@ def dead_positions(made: ConsumerFilterManager, topic: str = "T") -> list[int]:
     return [at for data in dead if data.bloom is not None for at in data.bloom.bit_pos]
 
 
-def test_only_the_newest_subscription_sets_the_filter() -> None:
+def test_a_subscription_with_an_older_version_does_not_replace_the_filter_of_its_group() -> None:
     """Members of one group restart one after the other: an old one's heartbeat must not bring the old filter back."""
     clock = ManualClock()
     made = manager(clock)
@@ -159,7 +159,7 @@ def test_a_malformed_filter_file_is_ignored(tmp_path: Path, value: Any) -> None:
     assert not manager(ManualClock(), file.path).load()
 
 
-def test_a_bit_map_decides_only_about_the_filter_expression_it_was_computed_for() -> None:
+def test_a_bit_map_rejects_messages_only_for_the_filter_expression_for_which_it_was_computed() -> None:
     """A wrong no loses a message: when in doubt the message is looked at."""
     clock = ManualClock()
     made = manager(clock)
@@ -197,7 +197,7 @@ def test_the_number_of_filters_per_topic_is_bounded() -> None:
     assert made.find("T", "g7") is None
 
 
-def test_filters_are_bounded_per_group_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_filters_is_bounded_per_group_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 filters made a write of more than a second, every ten seconds."""
     clock = ManualClock()
     made = ConsumerFilterManager(clock, {"SQL92": sql92_filter}, BLOOM, count_max=400)
@@ -215,7 +215,7 @@ def test_filters_are_bounded_per_group_and_in_total(monkeypatch: pytest.MonkeyPa
     assert len(wide) == 4
 
 
-def test_the_expressions_compiled_per_second_are_bounded() -> None:
+def test_the_bytes_of_filter_expressions_compiled_per_second_are_bounded() -> None:
     """A heartbeat of 1 MB of expressions would keep the loop for more than half a second."""
     clock = ManualClock()
     made = manager(clock)
@@ -230,7 +230,7 @@ def test_the_expressions_compiled_per_second_are_bounded() -> None:
     assert len(made) == 2 * kept, "the next heartbeat brings the others"
 
 
-def test_a_long_polling_pull_with_a_removed_filter_uses_no_bit_map() -> None:
+def test_a_long_polling_pull_ignores_bit_maps_after_the_filter_of_its_group_was_replaced() -> None:
     """What is stored from then on has not its bits: a message that fits would be passed over."""
     clock = ManualClock()
     made = manager(clock)

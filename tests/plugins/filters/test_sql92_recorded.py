@@ -182,7 +182,7 @@ def test_a_filter_accepts_a_message_only_if_its_expression_is_true() -> None:
             assert Sql92Filter(expression).matches_properties(PROPERTIES) is (expected == "true")
 
 
-def test_an_sql92_filter_decides_by_properties_only() -> None:
+def test_an_sql92_filter_decides_by_message_properties_and_ignores_tag_codes() -> None:
     """What the broker asks of a filter: SQL says nothing by the consume queue alone."""
     made: MessageFilter = sql92_filter("a > 5", frozenset({1}))
     assert made.needs_properties
@@ -225,7 +225,9 @@ def test_a_syntax_error_has_the_position_and_the_expected_token(expression: str,
         ("a = 'ü" + "ü" * 9_000 + "'", "filter.length"),
     ],
 )
-def test_expressions_above_the_limits_are_refused(expression: str, reason: str) -> None:
+def test_expressions_above_the_limits_of_nesting_depth_term_count_or_length_are_refused(
+    expression: str, reason: str
+) -> None:
     """One client's expression must not end the broker by recursion, nor hold its loop."""
     with pytest.raises(RefusedError) as caught:
         parse(expression)

@@ -135,7 +135,7 @@ def test_each_alert_rule_gives_exactly_the_alerts_expected_in_each_test_case(ind
     assert found == check["exp_alerts"]
 
 
-def test_every_alert_rule_has_a_firing_and_a_silent_case() -> None:
+def test_every_alert_rule_has_a_test_case_with_an_alert_and_a_test_case_without_an_alert() -> None:
     """A rule without a case of each kind is not tested."""
     for name in RULES:
         outcomes = {bool(check["exp_alerts"]) for _, check in CHECKS if check["alertname"] == name}
@@ -153,7 +153,7 @@ def test_alert_rules_use_existing_metrics_and_labels() -> None:
             assert used <= labels | {"instance"}, f"{name}: {used - labels}"
 
 
-def test_promtool_accepts_the_alert_rules_and_their_cases() -> None:
+def test_promtool_accepts_the_alert_rules_and_their_test_cases() -> None:
     """Prometheus' own judge, of syntax and of the same cases."""
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -39,7 +39,7 @@ def value(told: dict[str, list[Any]], name: str, **labels: str) -> float:
     return float(found)
 
 
-def test_metric_values_match_the_traffic(told: dict[str, list[Any]]) -> None:
+def test_metric_values_match_the_messages_that_were_sent_and_consumed(told: dict[str, list[Any]]) -> None:
     """A name with a wrong figure is worse than none."""
     reader = {"topic": TOPIC, "consumer_group": GROUP}
     assert value(told, "rocketmq_messages_in_total", topic=TOPIC, message_type="normal") in (COUNT, COUNT + 1)

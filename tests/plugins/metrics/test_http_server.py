@@ -94,7 +94,7 @@ def test_http_requests_other_than_small_get_requests_are_refused(sent: bytes, co
         assert exchange(address, b"GET / HTTP/1.0\r\n\r\n")[0] == 200, "the next one is served"
 
 
-def test_silent_clients_are_closed_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_of_silent_http_clients_are_closed_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them after its deadline."""
     monkeypatch.setattr(http_server, "DEADLINE_S", 0.1)
     with served() as address, socket.create_connection(address, timeout=20) as silent:

@@ -118,7 +118,7 @@ def test_pushed_metrics_have_the_names_labels_and_values_of_a_scrape(tmp_path: P
     asyncio.run(work())
 
 
-def test_a_failing_collector_is_logged_once_and_retried(
+def test_pushes_to_a_failing_collector_are_retried_and_the_failure_is_logged_once(
     tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An outage of monitoring is a line in the log, not one a minute; afterwards the counters are right."""

@@ -74,7 +74,7 @@ def samples(text: str) -> dict[str, list[Any]]:
     return found
 
 
-def test_a_scrape_has_current_figures_and_labels(tmp_path: Path) -> None:
+def test_a_scrape_returns_current_metric_values_with_the_labels_of_the_broker(tmp_path: Path) -> None:
     """Parsed by Prometheus's own parser, with the labels that tell brokers apart."""
 
     async def work(broker: Broker) -> None:
@@ -182,7 +182,7 @@ def test_healthz_fails_if_the_event_loop_is_blocked(tmp_path: Path, monkeypatch:
     live(tmp_path, work)
 
 
-def test_a_metrics_port_in_use_makes_the_start_of_the_broker_fail(tmp_path: Path) -> None:
+def test_the_start_of_a_broker_fails_if_its_metrics_port_is_in_use(tmp_path: Path) -> None:
     """With the address; monitoring that silently does not run is worse."""
 
     async def work(broker: Broker) -> None:
@@ -276,7 +276,7 @@ def test_invalid_figures_of_plugin_services_are_counted_as_errors_of_these_servi
     asyncio.run(run())
 
 
-def test_a_scrape_above_series_max_raises_an_alarm(tmp_path: Path) -> None:
+def test_an_alarm_is_raised_if_a_scrape_has_more_time_series_than_the_setting_series_max(tmp_path: Path) -> None:
     """Nobody looks for series that are not there."""
     small = attrs.evolve(config(tmp_path), metrics=MetricsSection(enable=True, series_max=1_000))
 

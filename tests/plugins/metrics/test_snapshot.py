@@ -132,7 +132,7 @@ def test_a_waiting_metrics_snapshot_fails_when_the_broker_stops() -> None:
     asyncio.run(live())
 
 
-def test_a_metrics_snapshot_after_the_event_loop_closed_fails_with_the_error_that_the_broker_stops() -> None:
+def test_a_metrics_snapshot_fails_if_the_event_loop_of_the_broker_is_already_closed() -> None:
     """The thread of a server may outlive the loop for a moment."""
     loop = asyncio.new_event_loop()
     loop.close()
@@ -140,7 +140,7 @@ def test_a_metrics_snapshot_after_the_event_loop_closed_fails_with_the_error_tha
         Snapshots(loop, one, 5).take()
 
 
-def test_an_error_while_gathering_is_raised_to_the_caller() -> None:
+def test_an_error_while_gathering_metrics_is_raised_to_the_caller() -> None:
     """A defect is the scrape's, never the loop's."""
 
     def broken(_samples: Samples) -> Iterator[None]:

@@ -44,7 +44,7 @@ def test_a_broker_registers_when_it_is_ready_and_unregisters_before_it_stops_lis
     asyncio.run(live())
 
 
-def test_topic_changes_cause_one_new_registration(tmp_path: Path) -> None:
+def test_two_topic_changes_in_one_event_loop_iteration_cause_only_one_registration(tmp_path: Path) -> None:
     """Several changes within one iteration of the loop make one registration."""
 
     async def live() -> None:
@@ -159,7 +159,7 @@ def test_a_topic_deletion_waits_for_registrations_under_way(tmp_path: Path) -> N
     asyncio.run(live())
 
 
-def test_a_changed_role_is_registered_again(tmp_path: Path) -> None:
+def test_a_broker_registers_again_after_each_change_of_its_role(tmp_path: Path) -> None:
     """Clients send to the broker with the id of the master: a former master must not keep it, at its stop neither."""
 
     async def live() -> None:

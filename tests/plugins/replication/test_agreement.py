@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_a_new_master_still_reports_a_crash_recovery_as_the_cause_of_an_epoch_without_records(
+def test_the_epoch_of_a_new_master_has_the_cause_recovered_if_no_record_followed_the_recovery(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

@@ -6,7 +6,7 @@ from flintmq.plugins.replication.gone_slaves import GoneSlaves
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_slave_is_disconnected_only_after_its_last_connection_ended() -> None:
+def test_a_slave_counts_as_disconnected_only_after_its_last_connection_has_ended() -> None:
     """A network that is cut silently leaves the old one for twenty seconds beside the new one."""
     clock = ManualClock()
     gone = GoneSlaves(clock, 4)

@@ -42,7 +42,7 @@ def test_a_wait_for_replication_fails_at_once_if_no_slave_is_connected(gate: Gro
     assert gate.submit(1100).status is NOT_AVAILABLE
 
 
-def test_a_wait_for_replication_ends_when_a_slave_has_the_log_position(
+def test_a_wait_for_replication_ends_when_a_slave_has_copied_the_log_to_the_awaited_position(
     gate: GroupTransferService, marks: Watermarks
 ) -> None:
     """In order, and no earlier; readers see what two hold."""
@@ -58,7 +58,9 @@ def test_a_wait_for_replication_ends_when_a_slave_has_the_log_position(
     assert gate.submit(1300).status is FLUSHED
 
 
-def test_a_wait_for_replication_ends_with_the_first_slave_that_has_the_log_position(gate: GroupTransferService) -> None:
+def test_a_wait_for_replication_ends_when_the_first_of_two_slaves_reaches_the_awaited_position(
+    gate: GroupTransferService,
+) -> None:
     """As in RocketMQ; the slower one catches up."""
     gate.joined("slow", 1000)
     gate.joined("quick", 1000)
@@ -70,7 +72,7 @@ def test_a_wait_for_replication_ends_with_the_first_slave_that_has_the_log_posit
     assert gate.submit(1200).status is None
 
 
-def test_a_wait_for_replication_fails_at_once_if_the_slave_is_too_far_behind(gate: GroupTransferService) -> None:
+def test_a_wait_for_replication_fails_at_once_if_the_only_slave_is_too_far_behind(gate: GroupTransferService) -> None:
     """It could not answer in time."""
     gate.joined("s", 1000)
     assert gate.submit(5999).status is None

@@ -184,7 +184,7 @@ def test_invalid_replication_frames_and_offset_reports_are_refused(frame: tuple[
 # FlintMQ's stream
 
 
-def test_a_master_without_the_replication_secret_learns_nothing_from_a_slave(sealed_pair: Pair) -> None:
+def test_a_slave_identifies_itself_only_to_a_master_that_knows_the_replication_secret(sealed_pair: Pair) -> None:
     """The slave says who it is only to a master that has proved itself."""
     other = attrs.evolve(sealed_pair.settings, secret=b"another secret, also long")
     sealed_pair.master_end._settings = other

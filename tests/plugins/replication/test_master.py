@@ -22,7 +22,7 @@ def configured(root: Path, *settings: str) -> BrokerConfig:
     return load_config(None, [*base, *settings], {}).config
 
 
-def test_a_master_begins_an_epoch_at_its_start_and_ends_replication_waits_at_its_stop(tmp_path: Path) -> None:
+def test_a_master_begins_an_epoch_when_it_starts_and_ends_waits_for_replication_when_it_stops(tmp_path: Path) -> None:
     """Slaves tell by the epoch what one master wrote; a promise that nobody can keep any more must end."""
 
     async def live() -> None:
@@ -41,7 +41,7 @@ def test_a_master_begins_an_epoch_at_its_start_and_ends_replication_waits_at_its
     asyncio.run(live())
 
 
-def test_a_replication_port_in_use_makes_the_start_of_the_broker_fail(tmp_path: Path) -> None:
+def test_the_start_of_a_broker_fails_if_its_replication_port_is_in_use(tmp_path: Path) -> None:
     """A master without its port would serve, and no slave could follow."""
     with bind("127.0.0.1", 0) as taken:
         taken.listen()

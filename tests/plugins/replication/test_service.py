@@ -84,7 +84,7 @@ def test_a_promoted_slave_copies_nothing_more_from_its_former_master(cluster: Em
     assert bodies(slave, 2) == [b"1", b"2"]
 
 
-def test_a_broker_waits_for_a_slave_only_while_it_is_a_sync_master(tmp_path: Path) -> None:
+def test_a_broker_without_slaves_refuses_sends_only_while_its_role_is_sync_master(tmp_path: Path) -> None:
     """Without a slave it answers that there is none, and shows nothing; as an async master it shows all."""
     with EmbeddedBroker(tmp_path, settings=(SECRET, "ha.enable=true", "listen.ha_port=0")) as broker:
         broker.put([Message("T", b"1")])
@@ -121,7 +121,7 @@ def test_a_broker_keeps_its_replication_port_if_its_role_is_changed_and_changed_
         pass
 
 
-def test_a_replication_port_in_use_is_an_alarm_of_a_new_master(tmp_path: Path) -> None:
+def test_a_new_master_raises_an_alarm_if_its_replication_port_is_in_use(tmp_path: Path) -> None:
     """The new master serves its clients, and no slave can follow: somebody must look."""
     with bind("127.0.0.1", 0) as taken:
         taken.listen()

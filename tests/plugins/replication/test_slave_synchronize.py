@@ -170,7 +170,7 @@ def test_consumer_offsets_of_a_master_that_reports_no_log_end_are_applied_at_onc
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
 
 
-def test_a_slave_removes_everything_of_deleted_topics_and_groups(state: Any) -> None:
+def test_a_slave_removes_queues_offsets_and_statistics_of_topics_and_groups_deleted_on_its_master(state: Any) -> None:
     """Deleted topics would keep a map, a file and a folder for each queue, for ever, and deleted groups their offsets: a group
     that is made again after a promotion would begin where the old one ended."""
     stats = state.stats
@@ -216,7 +216,7 @@ def test_a_slave_keeps_queues_of_a_topic_created_after_its_master_sent_the_topic
     assert set(state.store.ends) == {("New", 0)}, "a message of a topic that was deleted long ago made its queue again"
 
 
-def test_a_slave_copies_no_tables_from_a_master_whose_log_it_does_not_follow(state: Any) -> None:
+def test_a_slave_requests_no_tables_from_its_master_before_it_follows_the_masters_log(state: Any) -> None:
     """It may have begun anew on an empty disk: this slave may be the only one that still has everything."""
     state.offsets.commit("Precious", "G", 0, 5)
     state.topics.put(TopicConfig.with_queues("Precious", 1))
@@ -313,7 +313,7 @@ def test_a_slave_logs_an_unreachable_master_once(state: Any, caplog: pytest.LogC
     assert caplog.text.count("nobody answers") == 1
 
 
-def test_several_unknown_topics_make_a_slave_repeat_only_the_request_for_the_topic_table(
+def test_a_slave_that_finds_unknown_topics_requests_only_the_topic_table_again(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""

@@ -124,7 +124,7 @@ def make_bench(tmp_path: Path) -> Any:
         bench.store.close()
 
 
-def test_expired_log_files_are_deleted_with_their_queues_and_index(make: Any) -> None:
+def test_expired_log_files_are_deleted_with_their_consume_queue_and_index_files(make: Any) -> None:
     """Log, queue files and index files agree on where the store begins; what is left is read as before."""
     bench = make(max_index_num=8)
     bench.fill(24)
@@ -189,7 +189,7 @@ def test_the_age_of_a_log_file_is_the_age_of_its_messages_not_of_its_inode(make:
     assert len(strict.log_names) == 1
 
 
-def test_an_answer_being_sent_can_still_read_the_bytes_of_a_deleted_log_file(make: Any) -> None:
+def test_messages_already_fetched_for_a_pull_stay_readable_after_their_log_file_is_deleted(make: Any) -> None:
     """An answer that is being sent when its file is deleted arrives whole."""
     bench = make()
     bench.fill(12)
@@ -254,7 +254,7 @@ def test_a_failed_file_deletion_is_retried_before_later_files_are_deleted(make: 
     assert logs == sorted(logs)
 
 
-def test_log_files_not_yet_deleted_are_found_at_the_next_start(make: Any) -> None:
+def test_log_files_whose_deletion_failed_are_loaded_again_at_the_next_start(make: Any) -> None:
     """The broker stops before the background came to it: the next start finds a longer log, not a broken one."""
     bench = make()
     bench.fill(12)
@@ -468,7 +468,7 @@ def test_a_full_log_folder_is_skipped_for_new_log_files(tmp_path: Path) -> None:
         assert not list((tmp_path / "a").glob("*"))
 
 
-def test_warmed_log_files_are_allocated_before_use_and_removed_if_unused(tmp_path: Path) -> None:
+def test_log_file_warming_allocates_files_before_use_and_removes_unused_files(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

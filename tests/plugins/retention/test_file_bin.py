@@ -91,7 +91,7 @@ def test_the_memory_map_of_a_deleted_file_is_released_when_the_file_is_unlinked(
     assert gone() is None
 
 
-def test_a_store_error_counts_as_a_failed_deletion() -> None:
+def test_a_store_error_while_deleting_a_file_counts_as_a_failed_deletion() -> None:
     """A disk of another kind may raise the store's own errors."""
 
     class Refusing(SimulatedDisk):

@@ -73,7 +73,7 @@ def test_a_maximum_retention_of_unread_messages_below_the_normal_retention_is_re
     assert refused.value.key == "store.keep_at_most_hours"
 
 
-def test_requests_clean_expired_queues_and_delete_expired_log_files() -> None:
+def test_admin_requests_remove_expired_queues_and_start_the_deletion_of_expired_log_files() -> None:
     """306 removes queues at once, 329 begins rounds that delete at any hour."""
     cleaner: Any = Cleaner()
     found = [SimpleNamespace(cleaner=cleaner)]
@@ -128,7 +128,7 @@ def fill(store: MessageStore, *, flushed: bool = True) -> None:
         store.consume_queues.flush(0)
 
 
-def test_no_log_pages_are_evicted_from_memory_while_few_bytes_of_mapped_files_are_resident(
+def test_no_log_pages_are_evicted_from_memory_while_mapped_files_occupy_little_memory(
     tmp_path: Path, evicted: list[tuple[Path, int, int]]
 ) -> None:
     """A quiet broker must not pay for faults."""

@@ -344,7 +344,7 @@ def test_a_file_with_too_many_delayed_or_half_messages_to_check_is_kept(
 # who reads a topic
 
 
-def test_a_queue_for_which_a_group_that_reads_the_topic_has_no_offset_is_kept_from_the_beginning(way: Any) -> None:
+def test_a_queue_keeps_its_messages_if_a_group_that_reads_the_topic_has_no_offset_for_the_queue(way: Any) -> None:
     """A group that had come to one queue of two lost 18 of 20 messages, though nothing unread was to be deleted."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(4, queue_id=0)
@@ -476,7 +476,9 @@ def test_deleting_unexpired_files_is_logged_and_raises_an_alarm(way: Any, caplog
     assert bench.cleaner.forced_alarms == []
 
 
-def test_deleting_expired_files_on_a_nearly_full_disk_is_no_alarm(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_expired_files_on_a_nearly_full_disk_raises_no_alarm(
+    way: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """They would have gone at night."""
     bench = way()
     bench.fill(12)

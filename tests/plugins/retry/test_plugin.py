@@ -132,7 +132,7 @@ def test_a_missing_message_and_a_message_of_a_forbidden_topic_cannot_be_sent_bac
     assert retry.answer().code == ResponseCode.NO_PERMISSION
 
 
-def test_a_message_sent_back_that_the_store_refuses_is_answered_with_system_error(retry: Retry) -> None:
+def test_a_send_back_request_is_answered_with_system_error_if_the_store_refuses_the_message(retry: Retry) -> None:
     """Whatever the store calls it: a consumer keeps the message and tries again."""
 
     def refuse(_messages: object) -> Any:

@@ -180,7 +180,7 @@ def test_changing_a_checkpoint_keeps_the_offsets_of_the_querys_other_sources(tmp
     assert moved.metadata == METADATA
 
 
-def test_a_checkpoint_with_queues_of_another_broker_is_not_converted_to_reading_the_files_of_a_store(
+def test_converting_a_checkpoint_to_store_files_is_refused_if_it_has_queues_of_another_broker(
     served: Served,
 ) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""

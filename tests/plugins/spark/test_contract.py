@@ -338,7 +338,7 @@ def test_a_quiet_topic_beside_a_busy_topic_causes_no_empty_batches(cluster: Clus
     assert all(one.sink.values())
 
 
-def test_an_available_now_query_ends_at_the_messages_present_at_its_start(cluster: Cluster, query: Start) -> None:
+def test_an_available_now_query_reads_only_messages_stored_before_its_start(cluster: Cluster, query: Start) -> None:
     """Later messages are left for the next run, and the batches keep their limit."""
     first = queue_ids(cluster, 2, 30)
     one = query(maxOffsetsPerTrigger="7").start(available_now=True)
@@ -360,7 +360,7 @@ def test_a_planned_batch_keeps_its_rows_after_options_changed(cluster: Cluster, 
     assert same([row["body"] for row in one.sink[0]], expected[:20])
 
 
-def test_the_option_batch_bytes_limits_batches_by_their_decompressed_bodies(
+def test_the_option_batch_bytes_limits_the_decompressed_size_of_each_batch(
     cluster: Cluster, address: dict[str, str]
 ) -> None:
     """Thirty bodies of a megabyte which zlib makes a kilobyte."""

@@ -59,7 +59,7 @@ def test_random_records_are_decoded_to_the_rows_of_a_reference_parser(records: l
 
 
 @pytest.mark.parametrize("name", ALL_NAMES)
-def test_a_column_decoded_alone_has_the_values_it_has_among_all_columns(name: str) -> None:
+def test_a_column_has_the_same_values_if_decoded_alone_or_with_all_columns(name: str) -> None:
     """Pruning must not change a column, nor may one need another."""
     records = [RecordFields(properties=b"TAGS\x01a\x02KEYS\x01k", queue_offset=n, born_host=HOST_V6) for n in range(5)]
     log, starts = encode_all(records)
@@ -85,7 +85,7 @@ def test_records_with_the_largest_properties_and_empty_records_are_decoded() -> 
     assert rows_of(decode(log, starts)) == rows_at(log, starts)
 
 
-def test_bodies_are_decompressed_and_falsely_flagged_bodies_are_kept_as_stored() -> None:
+def test_bodies_are_decompressed_but_bodies_wrongly_flagged_as_compressed_are_kept_as_stored() -> None:
     """zlib, lz4 and zstd; a client that sets the flag without compressing must not stop a pipeline."""
     plain = b"The quick brown fox " * 50
 
@@ -185,7 +185,7 @@ def test_the_option_for_bad_records_decides_whether_an_incomplete_last_record_is
         assert len(Decoder(bad_records="skip").decode(log[:-missing], starts)) == 1
 
 
-def test_a_changed_body_is_found_with_verify_crc() -> None:
+def test_the_option_verify_crc_detects_a_changed_body() -> None:
     """The check reads all bodies, so it is done only with this option."""
     log, starts = encode_all([RecordFields(), RecordFields(crc=1), RecordFields(body=b"")])
     assert len(decode(log, starts)) == 3
@@ -292,7 +292,7 @@ def test_the_size_of_batches_is_bounded_by_the_decompressed_bodies(count: int, b
     assert done == count
 
 
-def test_rows_omitted_by_a_filter_are_counted_as_read_in_batches_split_at_large_bodies() -> None:
+def test_rows_omitted_by_a_filter_are_counted_as_read_if_large_bodies_split_the_batch() -> None:
     """Each step must return rows, and rows that the filter omits must not be read again."""
     packed = zlib.compress(bytes(1 << 20))
     fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]

@@ -110,20 +110,20 @@ def test_the_error_about_a_python_that_does_not_start_names_the_setting(line: st
     assert line[line.find("Cannot") if "Cannot" in line else 0 :] in str(raised.value)
 
 
-def test_an_executor_failure_that_is_no_missing_package_is_raised_unchanged() -> None:
+def test_an_executor_failure_other_than_a_missing_package_is_raised_unchanged() -> None:
     """A job fails for many reasons, which must not be reported as a missing package."""
     with pytest.raises(PySparkException, match="disk full"):
         check_executors(FakeSession(PySparkException("disk full")), ("json",))
 
 
-def test_the_executor_check_gives_up_after_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_executor_check_ends_with_a_warning_after_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
     """A cluster without free cores must not hang a program in its first line."""
     with caplog.at_level(logging.WARNING, "flintmq.spark"):
         check_executors(FakeSession(waits=True), ("flintmq",), timeout_s=0.01)
     assert "no executor has answered" in caplog.text
 
 
-def test_the_executor_check_runs_without_flintmq_on_the_executor() -> None:
+def test_the_executor_check_runs_on_an_executor_that_lacks_flintmq() -> None:
     """Spark's pickle takes the function by value: its module is what may be missing."""
     from pyspark import cloudpickle
 

@@ -98,7 +98,7 @@ def test_values_of_options_are_parsed_with_their_units() -> None:
     assert ReadOptions.parse({"path": "/s"}).columns == ALL_NAMES
 
 
-def test_the_default_byte_limit_of_a_batch_holds_unless_the_number_of_messages_is_limited() -> None:
+def test_the_default_byte_limit_of_a_batch_applies_unless_the_number_of_messages_is_limited() -> None:
     """A first micro-batch that takes everything runs out of memory; who counts messages has chosen a limit."""
     assert ReadOptions.parse({"path": "/s"}).bytes_per_trigger == 256 << 20
     assert ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5"}).bytes_per_trigger is None
@@ -118,7 +118,7 @@ def test_options_can_set_the_start_of_a_read_as_a_number_of_messages_or_a_time_b
     assert iso.starting_timestamp_ms == 1_769_860_800_000
 
 
-def test_offset_options_accept_words_queue_offsets_and_log_positions() -> None:
+def test_offset_options_accept_earliest_and_latest_and_queue_offsets_and_log_positions() -> None:
     """rocketmq-spark's JSON with -2 and -1, and the physical form."""
     assert place("startingOffsets", " Earliest ") == EARLIEST
     assert place("startingOffsets", "latest") == LATEST

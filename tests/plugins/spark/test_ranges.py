@@ -16,7 +16,9 @@ def ranges_of(sizes: list[int]) -> list[QueueRange]:
 
 
 @given(SIZES, st.integers(1, 2_000))
-def test_a_batch_keeps_its_row_limit_and_reads_a_share_of_every_queue(sizes: list[int], max_rows: int) -> None:
+def test_a_batch_keeps_its_row_limit_and_reads_rows_of_every_queue_if_the_limit_allows(
+    sizes: list[int], max_rows: int
+) -> None:
     """At most so many, at least one, within each range; nobody starves where there is one for each."""
     ranges = ranges_of(sizes)
     ends = limited_rows(ranges, max_rows)

@@ -64,7 +64,9 @@ def reader(numbers: Numbers) -> Any:
     return source.StreamReader(numbers, ReadOptions.parse(OPTIONS))  # type: ignore[arg-type]
 
 
-def test_a_new_query_never_starts_above_the_end_offset_that_pyspark_before_4_2_requests_first(numbers: Numbers) -> None:
+def test_the_initial_offset_does_not_exceed_the_end_offset_that_pyspark_before_4_2_requests_first(
+    numbers: Numbers,
+) -> None:
     """PySpark before 4.2 calls latestOffset, then initialOffset: what comes between must not be skipped, or read backwards."""
     one = reader(numbers)
     numbers.end = 100
@@ -106,7 +108,7 @@ def test_the_source_uses_the_start_offset_that_spark_gives_for_a_batch(numbers: 
 
 
 @pytest.mark.parametrize(("condition", "passes"), [("DATA_SOURCE_ALREADY_EXISTS", True), ("ANOTHER", False)])
-def test_registering_a_source_that_spark_already_knows_succeeds(condition: str, passes: bool) -> None:
+def test_registering_a_spark_source_that_is_already_registered_succeeds(condition: str, passes: bool) -> None:
     """Where flintmq is installed, Spark has found it; only 4.2 and later replace it."""
 
     class Refusal(AnalysisException):

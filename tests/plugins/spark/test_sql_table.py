@@ -65,7 +65,7 @@ def test_creating_a_sql_table_with_an_invalid_option_is_refused() -> None:
         FlintMQDataSource({"option.subscribe": "a", "owner": "o", "provider": "flintmq"}).schema()
 
 
-def test_a_read_refuses_options_that_only_a_catalog_adds() -> None:
+def test_options_that_spark_adds_only_for_catalog_tables_are_refused_in_other_reads() -> None:
     """Rows written to a table still go to the topic that the write names."""
     for name in ("location", "option.subscribe", "provider"):
         with pytest.raises(OptionError, match=f"unknown option '{name}'"):

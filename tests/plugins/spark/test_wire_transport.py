@@ -123,7 +123,7 @@ def test_a_read_begins_at_the_starting_offsets_that_its_options_name(served: Ser
                 failing.initial("latest")
 
 
-def test_a_read_over_the_wire_protocol_keeps_its_time_bounds_exactly(served: Served) -> None:
+def test_a_read_over_the_wire_protocol_returns_exactly_the_messages_within_its_time_bounds(served: Served) -> None:
     """Brokers find the nearest message to a time; what is read must be those at or after it, and before the other."""
     one = transport(served)
     stored = [
@@ -174,7 +174,7 @@ def test_a_starting_time_in_the_future_is_an_error_by_default(served: Served) ->
     assert rows(one, one.initial("latest"), one.final()) == []
 
 
-def test_batch_limits_are_kept_and_every_queue_is_read(served: Served) -> None:
+def test_each_batch_keeps_its_limits_and_reads_from_every_queue_with_unread_messages(served: Served) -> None:
     """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
     one = transport(served)
     at, end, batches = one.initial("earliest"), one.final(), 0
@@ -239,7 +239,7 @@ def test_checkpoints_keep_the_queues_of_a_broker_that_is_down(served: Served) ->
             assert places(further)[0] == 100
 
 
-def test_checkpoints_that_do_not_fit_the_topic_are_refused(served: Served) -> None:
+def test_a_checkpoint_with_an_unknown_format_or_a_nonexistent_queue_or_offset_is_refused(served: Served) -> None:
     """An offset of files, of a later version, beyond a queue's end, or of a queue that is no more is never taken for ours."""
     with contextlib.closing(transport(served)) as one:
         for bad, says in (

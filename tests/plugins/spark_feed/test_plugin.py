@@ -67,7 +67,7 @@ def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[Mes
         store.close()
 
 
-def test_many_changes_of_the_feed_positions_cause_one_write_of_the_feed_file(
+def test_many_position_changes_within_a_short_time_cause_one_write_of_the_feed_file(
     fed: tuple[MessageStore, FeedPublisher], pending: list[Callable[[], None]], tmp_path: Path
 ) -> None:
     """A thousand batches within a millisecond must not cost a thousand writes; none is forgotten."""
@@ -89,7 +89,7 @@ def test_many_changes_of_the_feed_positions_cause_one_write_of_the_feed_file(
     assert len(pending) == 1
 
 
-def test_the_feed_requests_a_flush_if_unflushed_messages_wait(tmp_path: Path) -> None:
+def test_the_spark_feed_requests_a_flush_if_a_message_stays_unflushed_for_200_ms(tmp_path: Path) -> None:
     """A message alone would be seen by files up to ten seconds later under the default strategy; at most five flushes a second
     are asked for, and none where the strategy was faster."""
     later: list[tuple[float, Callable[[], None]]] = []
@@ -130,7 +130,9 @@ def test_the_feed_requests_a_flush_if_unflushed_messages_wait(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_a_single_message_is_flushed_soon_for_readers_of_the_feed(tmp_path: Path, strategy: str) -> None:
+def test_the_spark_feed_flushes_a_single_message_without_waiting_for_the_thorough_interval(
+    tmp_path: Path, strategy: str
+) -> None:
     """Not after the thorough interval, which is an hour here: what the feed says moves within moments."""
     store = tmp_path / "store"
     prefix = "flush_" if strategy == "commit_real_time" else ""
@@ -146,7 +148,7 @@ def _wrote(broker: Broker) -> int:
     return broker.state.store.watermarks.wrote
 
 
-def test_positions_in_the_feed_file_follow_dispatch_flush_and_replication(
+def test_the_feed_file_has_the_dispatched_flushed_and_confirmed_log_positions_of_the_store(
     fed: tuple[MessageStore, FeedPublisher], tmp_path: Path
 ) -> None:
     """Each position is the store's own at the moment of writing; with a slave to wait for, confirmed is the slave's."""

@@ -23,7 +23,7 @@ from flintmq.tests.support.roles import become_master, become_slave, is_timed, o
 @pytest.mark.parametrize(
     ("disabled", "enabled", "lies_in"), [((), True, TIMER_TOPIC), ((), False, "T"), (("timer",), True, "T")]
 )
-def test_a_timer_message_waits_only_if_timers_are_enabled(
+def test_a_timer_message_is_stored_in_the_timer_topic_only_if_timers_are_enabled(
     tmp_path: Path, disabled: tuple[str, ...], enabled: bool, lies_in: str
 ) -> None:
     """RocketMQ 4.9 knows no such property: without the feature the message is stored at its topic, at once."""

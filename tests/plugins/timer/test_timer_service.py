@@ -174,7 +174,7 @@ def test_timer_messages_survive_a_restart(bench: Bench, crash: bool) -> None:
     assert len(bench.delivered()) == len(bodies)
 
 
-def test_timer_messages_due_during_a_stop_are_delivered_at_the_start(bench: Bench) -> None:
+def test_timer_messages_that_become_due_while_the_broker_is_stopped_are_delivered_at_its_start(bench: Bench) -> None:
     bench.send(b"a", TIMER_DELAY_SEC="30")
     bench.service.run(bench.clock.now_ms())
     bench.restart()
@@ -217,7 +217,7 @@ def test_a_hundred_thousand_timer_messages_are_delivered_across_a_restart(bench:
     assert bench.service.runtime_info() == {"timerOffsetBehind": "0", "timerCongestNum": "0"}
 
 
-def test_a_refused_delivery_is_retried_in_order(bench: Bench) -> None:
+def test_timer_messages_are_delivered_in_order_after_a_temporarily_refused_delivery(bench: Bench) -> None:
     """In order, from where it stopped."""
     for number in range(5):
         bench.send(b"%d" % number, TIMER_DELAY_MS="100")

@@ -59,7 +59,7 @@ def test_the_search_for_traced_messages_ends_at_a_damaged_record(tmp_path: Path)
         assert found([memoryview(torn)]) == []
 
 
-def test_delivered_records_known_to_contain_no_traced_message_are_not_searched(tmp_path: Path) -> None:
+def test_delivered_records_are_searched_only_if_they_may_contain_a_traced_message(tmp_path: Path) -> None:
     """What was stored since the start; older records are always searched."""
     pieces, positions = log_of(tmp_path, *(message(uniq_key=str(n)) for n in range(4)))
     (piece,) = pieces

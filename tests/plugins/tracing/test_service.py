@@ -56,7 +56,7 @@ def test_messages_above_the_tracing_limit_are_counted_and_not_traced(tmp_path: P
 
 
 @pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
-def test_refused_messages_have_no_span_and_spans_of_messages_that_may_be_lost_have_an_error(
+def test_a_refused_message_has_no_span_and_a_message_that_may_be_lost_has_a_span_with_an_error(
     tmp_path: Path, waiter: object, error: str
 ) -> None:
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""

@@ -26,7 +26,7 @@ def parent(number: int) -> str:
     return f"00-{number + 1:032x}-00f067aa0ba902b7-01"
 
 
-def test_the_tracing_step_for_incoming_messages_passes_the_conformance_checks_for_such_steps() -> None:
+def test_the_tracing_step_passes_the_conformance_checks_for_steps_that_process_incoming_messages() -> None:
     """It keeps the rules of its port."""
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 

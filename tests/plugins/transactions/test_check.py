@@ -45,7 +45,7 @@ def test_a_half_message_is_not_checked_before_its_timeout(make_bench: Any) -> No
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_ended_half_messages_are_skipped_and_the_saved_positions_of_transaction_checks_advance(bench: Any) -> None:
+def test_a_check_round_skips_ended_half_messages_and_advances_its_saved_positions(bench: Any) -> None:
     made = [bench.send(str(number)) for number in range(5)]
     for number in (1, 3):
         bench.end(made[number])
@@ -71,7 +71,7 @@ def test_a_transaction_check_waits_while_no_producer_is_connected(bench: Any) ->
     assert len(bench.round()) == 1
 
 
-def test_a_half_message_is_given_up_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
+def test_a_half_message_is_no_longer_checked_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
     bench = make_bench(check_max=3)
     made = bench.send("A")
     assert [len(bench.round()) for _ in range(5)] == [1, 1, 1, 0, 0]
@@ -82,7 +82,9 @@ def test_a_half_message_is_given_up_after_the_number_of_checks_in_check_max(make
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_late_commit_or_rollback_ends_a_half_message_that_was_given_up(make_bench: Any, restart: bool) -> None:
+def test_a_half_message_that_is_no_longer_checked_can_still_be_committed_or_rolled_back(
+    make_bench: Any, restart: bool
+) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     other = bench.send("B")
@@ -100,7 +102,7 @@ def test_a_late_commit_or_rollback_ends_a_half_message_that_was_given_up(make_be
     assert len(bench.delivered) == 1
 
 
-def test_a_half_message_older_than_the_log_retention_is_given_up(bench: Any) -> None:
+def test_a_half_message_older_than_the_log_retention_is_no_longer_checked(bench: Any) -> None:
     bench.send("A")
     bench.clock.advance_ms(3 * DAY_MS)
     assert not bench.round()
@@ -127,7 +129,7 @@ def test_half_messages_within_their_immunity_time_are_not_checked_or_counted(mak
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_a_half_message_that_was_copied_in_its_immunity_time_can_be_ended_by_its_original_queue_offset(
+def test_a_half_message_copied_in_its_immunity_time_can_be_committed_by_its_original_offset(
     make_bench: Any,
 ) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
@@ -161,7 +163,7 @@ def test_a_wall_clock_set_back_does_not_stop_transaction_checks(bench: Any) -> N
     assert len(bench.round()) == 1
 
 
-def test_a_failed_check_round_keeps_its_completed_checks(bench: Any) -> None:
+def test_a_check_round_after_a_failed_round_continues_at_the_first_unchecked_half_message(bench: Any) -> None:
     for number in range(3):
         bench.send(str(number))
     append, calls = bench.store.append, []
@@ -183,7 +185,7 @@ def test_a_failed_check_round_keeps_its_completed_checks(bench: Any) -> None:
     assert len(bench.halves) == 3 + 4
 
 
-def test_a_check_round_ends_on_a_full_store_and_continues_later(bench: Any) -> None:
+def test_no_half_message_is_checked_while_the_store_is_full_and_checks_continue_later(bench: Any) -> None:
     bench.send("A")
     bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
         ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full"
@@ -193,7 +195,7 @@ def test_a_check_round_ends_on_a_full_store_and_continues_later(bench: Any) -> N
     assert len(bench.round()) == 1
 
 
-def test_a_half_message_that_cannot_be_copied_is_given_up(bench: Any) -> None:
+def test_a_half_message_that_cannot_be_copied_is_no_longer_checked(bench: Any) -> None:
     bench.send("A")
     bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
         ResponseCode.MESSAGE_ILLEGAL, "too large", reason="message.larger_than_file"
@@ -231,7 +233,7 @@ def test_a_long_check_round_is_split_into_several_event_loop_iterations(bench: A
     assert len(bench.channel.sent) == 600
 
 
-def test_checks_of_large_half_messages_are_split_into_passes_with_pauses(bench: Any) -> None:
+def test_a_check_round_pauses_after_a_limited_number_of_bytes_of_half_messages(bench: Any) -> None:
     for number in range(4):
         bench.send(str(number), body=bytes(600_000))
     bench.clock.advance_ms(60_000)
@@ -239,7 +241,7 @@ def test_checks_of_large_half_messages_are_split_into_passes_with_pauses(bench: 
     assert len(bench.channel.sent) == 2
 
 
-def test_transaction_checks_of_a_half_message_that_was_given_up_can_be_resumed(make_bench: Any) -> None:
+def test_checks_of_a_half_message_can_be_resumed_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()

@@ -181,7 +181,7 @@ def test_the_delay_level_of_a_half_message_wins_over_a_timer_property(bench: Any
 @pytest.mark.parametrize(
     ("changes", "reason"), [({"room": False}, "timer.crowded"), ({"longest_delay_ms": 9_999}, "timer.too_far")]
 )
-def test_a_commit_whose_timer_is_refused_leaves_the_transaction_open(
+def test_a_commit_leaves_the_transaction_open_if_the_timer_of_the_message_is_refused(
     bench: Any, changes: dict[str, Any], reason: str
 ) -> None:
     """It was acknowledged and committed: it must neither come early nor be lost."""

@@ -118,7 +118,7 @@ def test_a_send_with_reconsume_times_begins_no_transaction() -> None:
     assert send(make_intake(), SENT, reconsume_times=1, sys_flag=0).topic == "T"
 
 
-def test_transactions_can_be_switched_off() -> None:
+def test_half_messages_are_refused_if_the_setting_transactions_reject_is_true() -> None:
     with pytest.raises(RefusedError) as refused:
         send(make_intake(reject=True), SENT)
     assert (refused.value.code, refused.value.key) == (16, "transactions.reject (rejectTransactionMessage)")
@@ -293,7 +293,7 @@ def test_transactions_are_checked_and_ended_only_on_a_master(tmp_path: Path) -> 
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
 
 
-def test_a_slave_can_start_if_its_log_lacks_the_op_record_of_a_commit(tmp_path: Path) -> None:
+def test_a_slave_without_the_op_record_of_a_commit_writes_the_op_record_after_its_promotion(tmp_path: Path) -> None:
     """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
     with EmbeddedBroker(tmp_path) as broker:
         place, offset = half(broker, b"1")

@@ -40,7 +40,7 @@ def test_an_op_record_for_a_half_message_also_ends_the_copy_of_the_half_message(
             bench.end(place)
 
 
-def test_a_copy_that_was_stored_in_the_immunity_time_of_an_ended_half_message_is_not_checked(bench: Any) -> None:
+def test_a_copy_made_in_the_immunity_time_is_not_checked_if_its_half_message_has_ended(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])
@@ -92,7 +92,7 @@ def test_a_committed_message_is_delivered_once_after_a_crash_at_any_record(
         assert len(bench.delivered) == 1
 
 
-def test_an_op_record_does_not_end_later_half_messages(bench: Any) -> None:
+def test_an_op_record_stored_before_a_half_message_does_not_end_this_half_message(bench: Any) -> None:
     put_op(bench, b"0")
     bench.send("A")
     bench.restart()
@@ -130,7 +130,7 @@ def test_transaction_positions_are_saved_only_after_a_flush(bench: Any) -> None:
     assert bench.store.saved == (1, 0)
 
 
-def test_a_rollback_of_a_given_up_message_is_found_after_a_restart(make_bench: Any) -> None:
+def test_a_half_message_rolled_back_after_its_last_check_cannot_be_committed_after_a_restart(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()

@@ -60,7 +60,7 @@ def test_the_next_backup_copies_only_new_bytes(live: Live) -> None:
     assert verified(root).records == 100
 
 
-def test_a_backup_interrupted_at_any_step_leaves_the_former_backup_whole(live: Live) -> None:
+def test_a_backup_interrupted_at_any_step_leaves_the_former_or_the_new_backup_undamaged(live: Live) -> None:
     """The one before stays whole, and the next one needs nobody's help."""
     live.put(30)
     live.commit()
@@ -171,7 +171,7 @@ def test_making_a_backup_of_a_store_without_its_log_folder_is_refused(live: Live
     live.open()
 
 
-def test_a_backup_of_a_log_with_a_damaged_end_after_a_clean_stop_is_refused(live: Live) -> None:
+def test_a_backup_of_a_cleanly_stopped_store_whose_log_end_is_damaged_is_refused(live: Live) -> None:
     """After a crash it is a torn tail, which nobody was promised; after a clean stop it is damage."""
     live.put(20)
     live.store.close()
@@ -214,7 +214,7 @@ def test_a_backup_into_the_backup_folder_of_another_store_is_refused(live: Live,
         other.store.close()
 
 
-def test_a_backup_of_a_log_that_was_truncated_before_the_end_of_the_last_backup_is_refused(live: Live) -> None:
+def test_a_backup_is_refused_if_the_log_was_truncated_to_less_than_the_last_backup_contains(live: Live) -> None:
     """It has other bytes where the backup has those that a power cut took."""
     live.put(30)
     live.back_up()
@@ -303,7 +303,7 @@ def test_a_log_file_deleted_during_a_backup_is_an_error(live: Live) -> None:
 
 
 @pytest.mark.parametrize("where", ["in", "around", "file", "foreign"])
-def test_a_folder_that_cannot_hold_a_backup_is_refused(live: Live, where: str) -> None:
+def test_a_backup_target_that_overlaps_the_store_or_contains_foreign_files_is_refused(live: Live, where: str) -> None:
     """Nothing of anybody is overwritten."""
     live.put(3)
     target = {"in": live.root / "b", "around": live.folder, "file": live.folder / "f", "foreign": live.folder / "x"}[

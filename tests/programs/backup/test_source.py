@@ -44,7 +44,9 @@ def test_a_backup_ends_at_the_dispatched_log_position_published_by_a_running_bro
 
 
 @pytest.mark.parametrize("marks", [{"state": FeedState.CLOSED}, {"written_at_ms": NOW_MS - 31_000}])
-def test_outdated_log_positions_published_by_a_broker_are_ignored(live: Live, marks: dict[str, object]) -> None:
+def test_a_backup_ignores_log_positions_published_more_than_30_s_ago_or_by_a_stopped_broker(
+    live: Live, marks: dict[str, object]
+) -> None:
     """Another broker may have written since."""
     live.put(10)
     feed(live, dispatched_offset_bytes=1, **marks)
@@ -60,7 +62,7 @@ def test_a_backup_ends_where_the_log_was_last_truncated_if_the_published_log_pos
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == 700
 
 
-def test_a_half_written_queue_unit_does_not_determine_the_end_of_the_log(live: Live) -> None:
+def test_a_half_written_consume_queue_unit_does_not_determine_where_a_backup_ends(live: Live) -> None:
     """The unit of another queue counts then."""
     live.put(30, queue_id=0)
     live.put(1, queue_id=1)
@@ -75,7 +77,7 @@ def test_a_half_written_queue_unit_does_not_determine_the_end_of_the_log(live: L
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == before
 
 
-def test_a_backup_of_a_running_store_without_published_log_positions_and_without_queues_is_refused(live: Live) -> None:
+def test_a_backup_is_refused_if_a_running_broker_has_no_published_log_position_and_no_consume_queue(live: Live) -> None:
     """They may be kept elsewhere; the feed helps."""
     live.put(3, dispatch=False)
     with pytest.raises(StoreFormatError, match=r"the end of the log is unknown.*spark_feed"):

@@ -18,7 +18,7 @@ def put(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_a_backup_copies_tables_of_offsets_before_tables_of_topics_and_groups(tmp_path: Path) -> None:
+def test_a_backup_reads_files_of_consumer_and_delay_offsets_before_files_of_topics_and_groups(tmp_path: Path) -> None:
     """Notes before the table that they go into; nothing that is no table."""
     for name in ("topics.json", "topics.json.bak", "consumerOffset.json", "delayOffset.json", "other.json", "x.tmp"):
         put(tmp_path, f"config/{name}", "{}")
@@ -81,7 +81,7 @@ def test_each_file_of_a_broker_is_backed_up_or_documented_as_excluded(tmp_path: 
     assert [name for name in sorted(left) if f"`{name}`" not in not_in_it] == []
 
 
-def test_reading_a_table_waits_until_its_writing_is_complete(tmp_path: Path) -> None:
+def test_a_backup_waits_until_the_broker_has_completely_written_the_consumer_offset_file(tmp_path: Path) -> None:
     """RocketMQ removes the file before it renames the new one, and writes it in pieces."""
     path = put(tmp_path, "config/consumerOffset.json.bak", "{}").with_suffix("")
     states = iter(['{"offsetTable":', "", '{"offsetTable":{}}'])
@@ -93,7 +93,7 @@ def test_reading_a_table_waits_until_its_writing_is_complete(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("now", "backup", "wanted"), [("{", '{"a":1}', b'{"a":1}'), ("", '{"a":1}', b'{"a":1}'), ("", "", None)]
 )
-def test_a_damaged_table_is_replaced_by_its_bak_file(
+def test_a_backup_reads_topics_json_bak_if_topics_json_is_damaged_or_empty(
     tmp_path: Path, now: str, backup: str, wanted: bytes | None
 ) -> None:
     """As at a start."""
@@ -102,7 +102,7 @@ def test_a_damaged_table_is_replaced_by_its_bak_file(
     assert read_names(tmp_path, lambda _s: None).get("config/topics.json") == wanted
 
 
-def test_an_unreadable_table_stops_a_backup(tmp_path: Path) -> None:
+def test_a_backup_fails_if_topics_json_and_topics_json_bak_are_both_unreadable(tmp_path: Path) -> None:
     """It is told now, and not when it is needed."""
     put(tmp_path, "config/topics.json", "{")
     put(tmp_path, "config/topics.json.bak", "[")

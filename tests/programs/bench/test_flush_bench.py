@@ -76,7 +76,7 @@ def test_flush_strategies_to_compare_are_parsed_from_names_with_settings() -> No
             parse_contender(wrong)
 
 
-def test_each_compared_flush_strategy_runs_first_in_some_round(tmp_path: Path) -> None:
+def test_each_compared_flush_strategy_runs_first_in_at_least_one_round(tmp_path: Path) -> None:
     """Who always runs after another would inherit its dirty pages, or its warm caches."""
     plan = plan_of(tmp_path, "a", "b", "c")
     orders = ["".join(one.label for one in plan.order(n)) for n in range(4)]
@@ -128,7 +128,7 @@ def test_the_report_contains_the_messages_lost_in_a_simulated_power_cut(made: Fl
         assert other.lost_messages % 3 == 0
 
 
-def test_the_report_document_is_json_with_environment_and_settings(made: FlushReport) -> None:
+def test_the_flush_benchmark_report_is_json_and_contains_the_environment_and_the_settings(made: FlushReport) -> None:
     """What is written must be JSON, and say where it was made and with which settings."""
     document = json.loads(json.dumps(made.as_json(), allow_nan=False))
     assert document["environment"]["disk"]["filesystem"] not in ("", "unknown")

@@ -33,7 +33,7 @@ def test_the_processor_time_of_a_process_includes_its_children() -> None:
         outer.communicate("\n")
 
 
-def test_the_processor_time_of_an_ended_process_is_an_error() -> None:
+def test_reading_the_processor_time_of_an_ended_process_raises_an_error() -> None:
     """A figure of a broker that died would be read as a cheap broker."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()

@@ -36,7 +36,7 @@ def test_the_built_in_filter_factories_return_objects_with_the_filter_interface(
         FILTER.check_made(kernel.describe()[0].origin, name, filter_factory(kernel, name)(expression, frozenset()))
 
 
-def test_an_expression_on_which_a_filter_factory_raises_is_refused_and_counted() -> None:
+def test_a_filter_expression_is_refused_and_an_error_is_counted_if_its_filter_factory_raises() -> None:
     def make(expression: str, codes: frozenset[int]) -> object:
         raise KeyError(expression)
 

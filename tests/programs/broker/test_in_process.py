@@ -37,7 +37,7 @@ def test_another_thread_can_pull_from_an_embedded_broker(tmp_path: Path) -> None
         assert broker.pull("Orders", queue_id, 7, group="G").status is PullStatus.OFFSET_ILLEGAL
 
 
-def test_the_thread_of_the_event_loop_can_pull_and_commit_without_waiting(tmp_path: Path) -> None:
+def test_code_on_the_event_loop_thread_can_pull_and_commit_offsets_without_awaiting(tmp_path: Path) -> None:
     """The offset that comes with a pull is its group's."""
 
     async def run() -> None:

@@ -68,7 +68,7 @@ class Recorder:
         self.closed = True
 
 
-def test_errors_of_an_essential_dispatcher_are_raised_and_never_switch_it_off() -> None:
+def test_errors_of_an_essential_dispatcher_are_raised_and_never_disable_the_dispatcher() -> None:
     part = Failures(1).of(MINE, "flintmq_dispatchers", "dispatcher 'd'", optional=False)
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.programs.broker.loop_delays import LOOKS, LoopDelays
 
 
-def test_the_median_delay_of_the_event_loop_needs_enough_samples() -> None:
+def test_the_median_delay_of_the_event_loop_is_0_until_enough_samples_are_recorded() -> None:
     """The first seconds of a broker say nothing."""
     delays = LoopDelays(0.1)
     for _ in range(LOOKS - 1):

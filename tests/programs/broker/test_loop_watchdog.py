@@ -15,7 +15,7 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 from flintmq.programs.broker.loop_watchdog import LoopWatchdog
 
 
-def test_a_running_event_loop_causes_no_report_and_its_watchdog_stops_at_once() -> None:
+def test_the_watchdog_of_an_event_loop_that_is_not_blocked_reports_nothing_and_stops_immediately() -> None:
     """And a stop is at once, though the watchdog waits for the next beat."""
 
     async def live() -> LoopWatchdog:
@@ -74,7 +74,7 @@ def test_the_stack_of_a_blocked_event_loop_is_reported_innermost_line_first() ->
     assert "<locals>.live" in watchdog.last
 
 
-def test_a_permanently_slow_event_loop_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_alarm_is_raised_if_the_event_loop_is_permanently_slow(caplog: pytest.LogCaptureFixture) -> None:
     """At a median of 400 ms nobody was told anything, because no single block took 500."""
     told = threading.Event()
 

@@ -44,7 +44,7 @@ class SlowToClose(OsDisk):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_canceled_stop_of_a_broker_closes_the_store_before_it_returns(tmp_path: Path, times: int) -> None:
+def test_a_canceled_stop_of_a_broker_returns_only_after_the_store_is_closed(tmp_path: Path, times: int) -> None:
     """``asyncio.timeout`` around a stop: what is opened next must find the store free and clean."""
     disk = SlowToClose()
 
@@ -142,7 +142,7 @@ def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> Non
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_waiting_for_a_function_in_a_thread_returns_the_result_or_raises_the_error_of_the_function() -> None:
+def test_the_result_or_error_of_a_function_run_in_a_thread_reaches_the_awaiting_coroutine() -> None:
     async def fails() -> None:
         raise ValueError("wrong")
 
@@ -158,7 +158,7 @@ def test_waiting_for_a_function_in_a_thread_returns_the_result_or_raises_the_err
 
 
 @pytest.mark.parametrize("error", [SystemExit(4), ValueError("wrong")])
-def test_run_to_end_raises_the_error_of_its_coroutine(error: BaseException) -> None:
+def test_running_a_coroutine_to_its_end_raises_the_error_of_the_coroutine(error: BaseException) -> None:
     async def run() -> None:
         raise error
 

@@ -119,7 +119,7 @@ def test_timers_can_be_run_immediately_and_do_not_run_after_cancellation(monkeyp
     run(test)
 
 
-def test_settings_without_effect_are_logged_by_the_config_logger(
+def test_ignored_settings_of_a_configuration_file_are_logged_by_the_logger_flintmq_config(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Operators filter by the logger: what a file says in vain is no event of the broker."""

@@ -177,7 +177,7 @@ def test_an_optional_service_method_with_wrong_arguments_makes_the_start_fail(
         asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
 
 
-def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
+def test_a_plugin_service_can_return_its_alarms_as_a_generator(tmp_path: Path) -> None:
     """Alarms and measurements are any iterables, as their ports say."""
 
     class Watchful:
@@ -202,7 +202,7 @@ def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
     assert "shop.closed" in asyncio.run(live())
 
 
-def test_a_plugin_can_move_incoming_messages_to_another_topic_or_refuse_them_by_a_property(tmp_path: Path) -> None:
+def test_a_plugin_can_redirect_or_refuse_sent_messages_depending_on_a_message_property(tmp_path: Path) -> None:
     """A message that names the step's property lies in the feature's topic; others, and the topic itself, are as ever."""
 
     async def live() -> None:
@@ -244,7 +244,7 @@ class Alarmed(Noted):
         (lambda: 7, [], "not iterable"),
     ],
 )
-def test_invalid_alarms_of_a_plugin_service_are_counted_as_its_error(
+def test_invalid_alarms_of_a_plugin_service_are_dropped_and_recorded_as_an_error_of_the_plugin(
     tmp_path: Path, told: Any, shown: list[str] | int, error: str
 ) -> None:
     """Whatever it returns, the broker's other alarms are told, and there are only so many."""
@@ -312,7 +312,7 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_values_that_a_service_adds_to_the_line_printed_by_a_ready_broker_are_checked(
+def test_an_invalid_value_that_a_plugin_adds_to_the_line_printed_by_a_ready_broker_is_omitted(
     tmp_path: Path, words: Any, error: str
 ) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""

@@ -75,7 +75,7 @@ def test_long_polling_pulls_are_answered_before_the_broker_stops_listening() -> 
     assert released == ["all"]
 
 
-def test_periodic_checks_of_the_broker_pause_while_nothing_needs_a_check() -> None:
+def test_periodic_broker_checks_pause_while_no_pull_is_held_and_no_record_waits_for_dispatch() -> None:
     """A clock that is advanced by hours skips them; a pull that is held, or a record that can be dispatched, ends the rest."""
 
     class Hold(list[object]):

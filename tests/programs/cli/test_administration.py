@@ -132,7 +132,9 @@ def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_se
     assert cli("groups", "show", "Agreed", "-n", name_server).err == ""
 
 
-def test_lists_show_the_answering_brokers_if_another_broker_does_not_answer(cli: RunCommand, tmp_path: Path) -> None:
+def test_topic_and_group_lists_show_data_of_answering_brokers_if_one_broker_does_not_answer(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """When one is down people ask for topics and groups most of all; a script must see that the answer is not whole."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path}", "topics.default_queue_nums=1"], {})
     queues = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicName": "T"}
@@ -178,7 +180,7 @@ def test_lists_show_the_answering_brokers_if_another_broker_does_not_answer(cli:
     assert cli("topics", *where).code == 4, "where nobody answers there is nothing to show"
 
 
-def test_a_reset_of_an_unknown_group_is_refused(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_an_offset_reset_of_an_unknown_group_is_refused(cli: RunCommand, name_server: str, topic: str) -> None:
     """A misspelled name is no new group; nor is what is no time."""
     outcome = cli("groups", "reset", "Nobody", topic, "--to", "first", "-n", name_server)
     assert outcome.code == 1
@@ -204,7 +206,7 @@ def test_status_shows_brokers_and_lag(cli: RunCommand, name_server: str, topic: 
     assert "Slow" in text
 
 
-def test_status_shows_the_state_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_the_state_of_the_export_of_messages_to_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
     """How far it is behind, and why it stands still when it does: the operator sees it where the rest is."""
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     settings = [*SMALL, f"store.path={tmp_path / 'store'}", "dispatchers=consume_queue,index,spark_feed"]

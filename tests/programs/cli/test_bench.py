@@ -22,7 +22,7 @@ from .conftest import RunCommand
 QUEUE = MessageQueue("broker-a", 3, "Bench")
 
 
-def test_a_send_frame_patched_for_reuse_is_decoded_with_a_new_time_and_message_id() -> None:
+def test_a_reused_send_request_frame_decodes_with_the_new_timestamp_and_a_new_message_id() -> None:
     """Patching in place must leave a frame that decodes, with the new time and an id of its own each time."""
     frame = SendFrame(7, QUEUE, b"body", 1)
     seen = set()
@@ -35,7 +35,7 @@ def test_a_send_frame_patched_for_reuse_is_decoded_with_a_new_time_and_message_i
     assert len(seen) == 3
 
 
-def test_a_batch_frame_patched_for_reuse_is_decoded_with_a_new_id_per_message() -> None:
+def test_each_message_in_a_reused_batch_request_frame_has_a_different_message_id() -> None:
     """Every message of a batch has an id of its own."""
     command = decode_command(bytes(SendFrame(0, QUEUE, b"body", 5).next(b"1700000000123", 10))[4:])
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
@@ -45,7 +45,7 @@ def test_a_batch_frame_patched_for_reuse_is_decoded_with_a_new_id_per_message() 
 
 
 @pytest.mark.parametrize("queue_offset", [0, 7, 12_345_678_901])
-def test_a_pull_frame_patched_for_reuse_is_decoded_with_any_queue_offset(queue_offset: int) -> None:
+def test_a_reused_pull_request_frame_decodes_with_any_new_queue_offset(queue_offset: int) -> None:
     """Offsets of every width make whole frames."""
     frame = PullFrame(1, QUEUE, 32).next(queue_offset)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -54,7 +54,7 @@ def test_a_pull_frame_patched_for_reuse_is_decoded_with_any_queue_offset(queue_o
     assert (header.queue_offset, header.max_msg_nums, command.opaque) == (queue_offset, 32, OPAQUE_BASE + 1)
 
 
-def test_the_benchmark_reads_numbers_from_an_undecoded_answer() -> None:
+def test_the_benchmark_reads_opaque_and_code_and_next_offset_from_the_raw_bytes_of_an_answer() -> None:
     """Of an answer only three numbers are looked at."""
     answer = (
         b"\0\0\0\x60" + b'{"code":11,"extFields":{"nextBeginOffset":"42"},"flag":1,"opaque":1000000009,"version":1}'
@@ -62,7 +62,7 @@ def test_the_benchmark_reads_numbers_from_an_undecoded_answer() -> None:
     assert (slot_of(answer), code_of(answer), field_of(answer, b"nextBeginOffset")) == (9, 11, 42)
 
 
-def test_bench_send_prints_rate_and_latencies_and_cpu_time_and_bench_consume_prints_message_counts(
+def test_bench_send_prints_its_rate_and_latencies_and_bench_consume_prints_its_message_count(
     cli: RunCommand, name_server: str
 ) -> None:
     """One line of JSON per run with every figure, against a broker that is there."""
@@ -84,7 +84,9 @@ def test_bench_send_prints_rate_and_latencies_and_cpu_time_and_bench_consume_pri
     assert pulled["errors"] == 0
 
 
-def test_bench_against_another_broker_prints_ratios(cli: RunCommand, name_server: str) -> None:
+def test_bench_send_with_the_option_against_prints_ratios_between_two_brokers(
+    cli: RunCommand, name_server: str
+) -> None:
     """Interleaved rounds, then the ratios: here of a broker with itself."""
     common = ("-n", name_server, "--topic", "BenchRatio", "--count", 64, "--warmup", 0)
     lines = cli("bench", "send", *common, "--against", name_server, "--rounds", 2).json_lines
@@ -123,7 +125,7 @@ def test_a_bench_run_ends_if_all_requests_are_refused(cli: RunCommand, name_serv
     assert refused["messages"] == 0
 
 
-def test_percentiles_and_ratios_are_computed_correctly() -> None:
+def test_percentiles_of_latencies_are_computed_and_ratios_omit_figures_missing_in_one_result() -> None:
     """Figures that are compared with others' must be right."""
     latencies_s = [n / 1000 for n in range(1, 1001)]
     assert percentile_ms(latencies_s, 0.5) == 501

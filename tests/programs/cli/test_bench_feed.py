@@ -11,7 +11,7 @@ from .conftest import RunCommand
 
 
 @pytest.mark.slow
-def test_bench_feed_alternately_measures_a_plain_broker_and_brokers_with_spark_feed_and_landing_zone(
+def test_bench_feed_alternately_measures_brokers_with_and_without_the_spark_feed_dispatcher(
     cli: RunCommand, tmp_path: Path
 ) -> None:
     """Every run has its line, the last one has the ratios; nothing is left where it worked."""

@@ -27,14 +27,14 @@ def test_bench_recover_does_not_change_the_store(cli: RunCommand, tmp_path: Path
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_bench_recover_of_a_missing_store_prints_one_line(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_recover_of_a_missing_store_prints_a_one_line_error(cli: RunCommand, tmp_path: Path) -> None:
     """And the copy is gone."""
     outcome = cli("bench", "recover", "--store", tmp_path / "none")
     assert outcome.code == 3
     assert outcome.err.count("\n") == 1
 
 
-def test_a_copied_store_has_equal_bytes_and_holes(tmp_path: Path) -> None:
+def test_the_copy_of_a_store_with_sparse_files_has_equal_bytes_and_is_sparse(tmp_path: Path) -> None:
     """Files are made at full size; a gigabyte of zeros need not be written."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     size = 16 * 1024 * 1024

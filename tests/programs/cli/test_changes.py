@@ -41,7 +41,7 @@ async def group_of(admin: AdminClient, group: str) -> SubscriptionGroupConfig | 
     return await admin.group_config(group, address)
 
 
-def test_changing_the_permission_of_a_topic_keeps_its_queue_numbers(
+def test_changing_the_permission_of_a_topic_keeps_its_number_of_queues(
     cli: RunCommand, name_server: str, ask: Ask
 ) -> None:
     """Sixteen ordered queues stay that: a change of the permission must hide no message."""
@@ -115,7 +115,9 @@ def test_create_topic_of_the_admin_client_keeps_fields_that_are_not_given(ask: A
     assert never is None
 
 
-def test_a_topic_created_by_command_or_by_sending_has_equal_queues(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_topics_create_and_sending_to_a_new_topic_create_the_same_number_of_queues(
+    cli: RunCommand, name_server: str, ask: Ask
+) -> None:
     """``topics create`` once made 8 queues where sending makes 4: chance decided how many consumers a topic takes."""
     where = ("-n", name_server)
     assert cli("topics", "create", "ByHand", *where).code == 0

@@ -145,7 +145,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' is false"),
     ],
 )
-def test_config_check_applies_the_rules_of_the_command_for_which_the_file_is_checked(
+def test_config_check_for_a_named_command_applies_the_rules_of_that_command(
     cli: RunCommand, tmp_path: Path, chosen: dict[str, Any], command: str, said: str
 ) -> None:
     """What one command refuses may be right for another."""
@@ -159,7 +159,7 @@ def test_config_check_applies_the_rules_of_the_command_for_which_the_file_is_che
         assert cli("config", "check", file).code == outcome.code
 
 
-def test_config_check_does_not_touch_the_store(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_check_does_not_create_a_store(cli: RunCommand, tmp_path: Path) -> None:
     """It may run beside the broker whose configuration it is."""
     file = tmp_path / "flintmq.yaml"
     store = tmp_path / "store"

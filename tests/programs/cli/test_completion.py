@@ -63,7 +63,7 @@ def test_a_shell_completes_commands_options_and_values(program: Path, shell: str
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_commands_page_shows_how_to_switch_on_completion_in_each_shell(shell: str) -> None:
+def test_the_documentation_of_commands_shows_how_to_enable_completion_in_each_shell(shell: str) -> None:
     """What nobody finds nobody uses."""
     assert f"{COMPLETE_VARIABLE}={shell}_source flintmq" in (ROOT / "docs" / "commands.md").read_text()
 
@@ -148,6 +148,8 @@ def test_help_shows_the_default_of_every_option(words: str) -> None:
     ("words", "default"),
     [("run", "10911"), ("run", "9876"), ("namesrv", "9876"), ("broker", "10911"), ("console", "9880")],
 )
-def test_the_default_ports_in_help_equal_the_settings(cli: RunCommand, words: str, default: str) -> None:
+def test_the_default_ports_shown_by_help_equal_the_default_ports_in_the_configuration(
+    cli: RunCommand, words: str, default: str
+) -> None:
     """Help that is written by hand would go stale."""
     assert f"default: {default};" in " ".join(cli(words, "--help").out.split())

@@ -78,7 +78,7 @@ def test_config_show_as_yaml_names_the_keys_of_omitted_secrets(cli: RunCommand, 
     assert cli("config", "show", "--yaml").err == ""
 
 
-def test_config_show_as_yaml_has_the_sections_of_plugins(
+def test_config_show_as_yaml_includes_the_configuration_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """A copy without them would be another configuration, of a plugin at its defaults."""
@@ -148,7 +148,7 @@ def test_config_check_finds_errors_in_a_configuration(cli: RunCommand, tmp_path:
     assert said in outcome.err
 
 
-def test_config_check_finds_errors_in_sections_of_plugins(
+def test_config_check_finds_errors_in_configuration_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """A plugin's own settings are settings: a mistake in them is found too."""

@@ -40,7 +40,9 @@ def started_from(file: Path, folder: Path, *overrides: str) -> flintmq.Broker:
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_the_file_of_config_init_is_valid_and_starts_a_broker(cli: RunCommand, tmp_path: Path, purpose: str) -> None:
+def test_the_file_written_by_config_init_is_valid_and_starts_a_broker(
+    cli: RunCommand, tmp_path: Path, purpose: str
+) -> None:
     """Checked without a word, taken by its own schema, and enough for a broker that keeps its promise."""
     file, schema = tmp_path / "broker.yaml", tmp_path / "flintmq.schema.json"
     made = cli("config", "init", "--for", purpose, "--output", file, "--schema", schema)
@@ -123,7 +125,7 @@ def test_config_init_does_not_overwrite_a_file(cli: RunCommand, tmp_path: Path) 
     assert (unwritable.code, "No such file" in unwritable.err) == (1, True)
 
 
-def test_config_init_updates_an_existing_schema(
+def test_config_init_updates_an_existing_schema_file(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """After an update an editor must know the new keys, and those of the plugins that the file has come to name."""
@@ -142,7 +144,9 @@ def test_config_init_updates_an_existing_schema(
     assert file.read_text() == before
 
 
-def test_config_init_does_not_overwrite_another_file_with_the_schema(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_refuses_to_write_the_json_schema_over_a_file_that_is_no_schema(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """A mistyped --schema must not cost a configuration, not even the one that is just being written."""
     notes, file = tmp_path / "notes.yaml", tmp_path / "b.yaml"
     notes.write_text("broker: {name: mine}\n")
@@ -153,7 +157,9 @@ def test_config_init_does_not_overwrite_another_file_with_the_schema(cli: RunCom
     assert cli("config", "check", file).code == 0
 
 
-def test_config_init_writes_a_file_with_a_secret_with_mode_600(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_gives_mode_600_to_a_configuration_file_that_contains_a_secret(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """Who knows the secret of replication can take a slave's place and read the log."""
     cli("config", "init", "--for", "replicated", "-o", tmp_path / "pair.yaml")
     assert stat.S_IMODE((tmp_path / "pair.yaml").stat().st_mode) == 0o600
@@ -168,7 +174,7 @@ def test_the_yaml_file_names_the_json_schema_by_its_relative_path(cli: RunComman
     assert file.read_text().splitlines()[0] == "# yaml-language-server: $schema=../my%20schemas/s.json"
 
 
-def test_the_json_schema_has_the_sections_of_plugins(
+def test_the_json_schema_includes_the_configuration_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """Of those that the file names; a misspelt key in them is refused as in any other section."""
@@ -184,7 +190,7 @@ def test_the_json_schema_has_the_sections_of_plugins(
     assert cli("config", "schema", "-c", file).code == 2
 
 
-def test_a_rocketmq_setting_name_can_differ_in_meaning_between_the_schemas_of_broker_and_name_server(
+def test_the_rocketmq_name_listenport_means_different_settings_in_broker_and_name_server_schemas(
     cli: RunCommand,
 ) -> None:
     """RocketMQ's kvConfigPath is a setting of both; its listenPort has other bounds by nothing but its place."""

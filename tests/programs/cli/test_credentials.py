@@ -109,7 +109,7 @@ COMMANDS = [
 ]
 
 
-def test_every_client_command_works_with_access_control_and_tls(
+def test_every_client_command_can_access_a_broker_that_requires_access_keys_and_tls(
     closed: Closed, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By options or by variables, benches too; without them nobody is let in, and the secret is in no output."""
@@ -161,7 +161,7 @@ def test_incomplete_access_options_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_demo_and_bench_work_with_access_control_from_the_environment(
+def test_demo_and_bench_run_with_access_control_and_tls_settings_from_environment_variables(
     closed: Closed, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has access control and TLS in the environment gets a demo with both."""

@@ -21,7 +21,7 @@ from .conftest import RunCommand
 HOST = pack_host("127.0.0.1", 10911)
 
 
-def test_the_demo_verifies_every_flush_strategy(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_demo_sends_and_verifies_messages_with_every_flush_strategy(cli: RunCommand, tmp_path: Path) -> None:
     """The first thing a new user runs must work, for every strategy, and leave what it was told to leave."""
     outcome = cli("demo", "--messages", 100, "--store", tmp_path / "d", "--json")
     assert outcome.code == 0, outcome.err
@@ -89,7 +89,7 @@ def test_the_demo_check_accepts_correct_messages() -> None:
         ("invented", "never acknowledged"),
     ],
 )
-def test_the_demo_check_finds_each_kind_of_wrong_messages(fault: str, said: str) -> None:
+def test_the_demo_check_finds_lost_repeated_changed_and_reordered_messages(fault: str, said: str) -> None:
     """A check that cannot fail checks nothing."""
     sent, came = _sent_and_came()
     if fault == "lost":

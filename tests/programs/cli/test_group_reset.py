@@ -43,7 +43,7 @@ def offsets_of(cli: RunCommand, name_server: str, group: str, topic: str) -> lis
 
 @pytest.mark.parametrize("offsets", [{0: 3, 1: 4}, {0: 3}, {}])
 @pytest.mark.parametrize(("to", "then"), [("first", [0, 0]), ("last", [5, 5]), ("2000-01-01", [0, 0])])
-def test_a_group_without_members_is_reset(
+def test_the_offsets_of_a_group_without_members_are_reset(
     cli: RunCommand, name_server: str, topic: str, offsets: dict[int, int], to: str, then: Sequence[int]
 ) -> None:
     """Its offsets are written where there are none, too; before that nothing changes, however often it is looked at."""
@@ -83,7 +83,9 @@ def test_a_group_without_members_is_reset(
     assert asyncio.run(stored()) == list(then)
 
 
-def test_a_group_with_an_offset_in_one_queue_is_reset(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_offsets_of_a_group_that_consumed_only_one_of_two_queues_are_reset(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """``consume --count 1`` leaves a group with an offset in one queue of two and no member."""
     where = ("-n", name_server)
     cli("send", topic, "a", "b", "--queue", 1, *where)
@@ -96,7 +98,7 @@ def test_a_group_with_an_offset_in_one_queue_is_reset(cli: RunCommand, name_serv
 @pytest.mark.parametrize(
     ("given", "then"), [(("--offset", 2), [2, 4]), (("--to", "last"), [5, 4]), (("--to", "first"), [0, 4])]
 )
-def test_a_single_queue_of_a_group_is_reset(
+def test_a_group_reset_with_the_option_queue_changes_only_the_offset_of_this_queue(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], then: list[int]
 ) -> None:
     group = f"one-{given[1]}"
@@ -154,7 +156,9 @@ def test_a_group_reset_asks_for_confirmation(
     assert offsets_of(cli, name_server, "asked", topic) == then
 
 
-def test_a_group_whose_members_consume_another_topic_is_reset(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_offsets_in_a_topic_are_reset_if_the_members_of_the_group_consume_another_topic(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """A group that is online and does not consume the topic any more: telling its members would move nothing."""
     group = "elsewhere"
 

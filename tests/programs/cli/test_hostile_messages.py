@@ -43,7 +43,7 @@ def hostile(name_server: str) -> tuple[str, int]:
     ],
     ids=" ".join,
 )
-def test_showing_hostile_messages_is_bounded_in_time_and_memory(
+def test_commands_show_malicious_messages_in_bounded_time_and_memory(
     cli: RunCommand, name_server: str, hostile: tuple[str, int], words: tuple[str, ...], is_memory: bool
 ) -> None:
     topic, count = hostile

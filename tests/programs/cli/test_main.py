@@ -205,7 +205,7 @@ class plugin:
 """
 
 
-def test_a_failing_plugin_command_is_named_in_one_line(
+def test_the_error_of_a_failing_plugin_command_names_the_command_in_one_line(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one line, without a trace; one that cannot be used costs a warning, and no other command."""

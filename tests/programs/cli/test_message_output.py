@@ -54,7 +54,7 @@ def counting() -> Iterator[Counted]:
 
 @pytest.mark.parametrize("name", first(["nested lists", "16 MiB of zeros"], hostile_names()))
 @pytest.mark.parametrize("form", ["text", "json", "raw"])
-def test_printing_a_hostile_body_takes_bounded_memory(name: str, form: str) -> None:
+def test_printing_a_malicious_message_body_takes_bounded_memory(name: str, form: str) -> None:
     """A compressed one may get 64 MiB long, and none of it is in memory at once."""
     message = message_with(*hostile_body(name))
     with counting() as out, memory() as cost:
@@ -115,7 +115,7 @@ def records_of(bodies: list[str]) -> Iterator[Record]:
         yield decode_record(memoryview(log), 0)
 
 
-def test_an_export_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_cat_exports_large_messages_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As lines of JSON, and as Parquet, of which thousands of rows are written at a time."""
     pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     names = ["the longest list", "zeros", "controls", "64 MiB of zeros"] * 4

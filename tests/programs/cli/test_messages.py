@@ -106,7 +106,9 @@ def test_consume_filters_by_tag_and_start_position(cli: RunCommand, name_server:
     assert everything.code == 0
 
 
-def test_consume_exits_with_1_if_fewer_messages_arrive(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_exits_with_1_if_fewer_messages_than_requested_arrive_in_time(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """A script that waits for a message learns that it did not come."""
     outcome = cli("consume", topic, "--count", 1, "--timeout", "100ms", "-n", name_server)
     assert outcome.code == 1
@@ -132,7 +134,7 @@ def test_query_finds_messages_by_key_and_id(cli: RunCommand, name_server: str, t
     assert "nope" in missing.err
 
 
-def test_a_query_by_a_message_id_that_the_sender_made_requires_the_topic(
+def test_a_query_by_a_client_generated_message_id_requires_the_topic(
     cli: RunCommand, name_server: str, topic: str
 ) -> None:
     """It has as many digits as a broker's id, and an impossible port where that has one; no socket may be asked for it."""
@@ -205,7 +207,9 @@ def test_an_invalid_delay_level_is_refused(cli: RunCommand, name_server: str, to
     assert (outcome.code, "--delay-level" in outcome.err) == (2, True)
 
 
-def test_an_unreadable_body_is_shown_as_stored_with_the_reason(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_prints_a_body_that_cannot_be_decompressed_as_stored_and_gives_the_reason(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """With the message's fields and the reason, and with all the others: reading on must not depend on one producer."""
 
     async def send() -> str:

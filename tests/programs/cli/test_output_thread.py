@@ -48,7 +48,7 @@ def output() -> Iterator[Output]:
     made.thread.end()
 
 
-def test_waiting_log_lines_are_written_in_order_with_few_writes(output: Output) -> None:
+def test_many_waiting_log_lines_are_written_in_order_by_few_write_calls(output: Output) -> None:
     """A write for each line would be one wait for the interpreter lock each, beside a loop that works."""
     output.thread.put(b"first\n")
     assert output.begun.wait(20)

@@ -22,7 +22,7 @@ def test_ping_shows_answers_of_brokers_and_name_servers(cli: RunCommand, name_se
     assert f"{broker} answered after " in cli("ping", broker).out
 
 
-def test_ping_without_an_address_uses_the_environment(
+def test_ping_without_an_address_uses_the_broker_address_from_environment_variables(
     tmp_path: Path, cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The health check of a container is one command, wherever its broker listens."""

@@ -45,7 +45,7 @@ def test_the_pipeline_command_without_pyspark_names_the_extra_to_install(
         (GOOD.replace("Orders", "Orders, maxBytesPerTrigger: much"), "p.yaml:1: 'source.maxBytesPerTrigger'"),
     ],
 )
-def test_an_error_in_a_pipeline_file_is_reported_at_once(
+def test_an_error_in_a_pipeline_file_is_reported_before_a_spark_session_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
 ) -> None:
     """Before ten seconds of a session's start, with the line, and exit code 2."""

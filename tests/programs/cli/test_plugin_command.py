@@ -49,7 +49,7 @@ def brought(cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypat
     return cli
 
 
-def test_a_plugin_command_gets_the_access_options_of_clients(brought: RunCommand) -> None:
+def test_a_plugin_command_can_have_the_client_options_for_access_control_and_tls(brought: RunCommand) -> None:
     """A plugin that speaks with brokers must not write the options for access control and TLS again."""
     shown = brought("count", "--help").out
     assert "Counts messages." in shown
@@ -61,7 +61,7 @@ def test_a_plugin_command_gets_the_access_options_of_clients(brought: RunCommand
     assert "--access-key" not in brought("fails", "--help").out
 
 
-def test_a_plugin_command_has_the_usual_exit_codes_and_usage_errors(brought: RunCommand) -> None:
+def test_a_plugin_command_has_the_exit_codes_and_usage_errors_of_built_in_commands(brought: RunCommand) -> None:
     """Supervisors and scripts act on the code."""
     assert brought("fails").code == 3
     assert brought("fails", "--code", 0).code == 0

@@ -74,7 +74,7 @@ def test_plugin_new_with_invalid_arguments_prints_one_line_and_exits_with_2(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["full", "mine"]
 
 
-def test_plugin_new_names_a_folder_that_cannot_be_created(cli: RunCommand, tmp_path: Path) -> None:
+def test_plugin_new_reports_the_path_of_a_folder_that_cannot_be_created(cli: RunCommand, tmp_path: Path) -> None:
     """Here a file lies in its way."""
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     outcome = cli("plugin", "new", "flintmq-disk-watch", "--kind", "service", "--dir", tmp_path / "file" / "new")

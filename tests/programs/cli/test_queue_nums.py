@@ -28,7 +28,9 @@ def wide(cli: RunCommand, topic: str, name_server: str) -> str:
     return topic
 
 
-def test_queues_are_removed_in_two_steps_after_they_are_consumed(cli: RunCommand, wide: str, name_server: str) -> None:
+def test_queues_with_unread_messages_become_read_only_and_can_be_removed_after_consumption(
+    cli: RunCommand, wide: str, name_server: str
+) -> None:
     """The first run ends the writing and says what waits; the second, after the group has consumed it, the reading."""
     where = ("-n", name_server)
     assert cli("consume", wide, "-g", "Early", "--count", 1, "--from", "first", *where).code == 0
@@ -48,7 +50,9 @@ def test_queues_are_removed_in_two_steps_after_they_are_consumed(cli: RunCommand
     assert cli("topics", "show", wide, *where).err == "", "nothing waits there"
 
 
-def test_unread_messages_prevent_removing_queues_without_force(cli: RunCommand, wide: str, name_server: str) -> None:
+def test_queues_with_unread_messages_are_removed_only_with_the_option_force(
+    cli: RunCommand, wide: str, name_server: str
+) -> None:
     """Consumers may come later; --force leaves it to nobody, and then it is shown."""
     where = ("-n", name_server)
     refused = cli("topics", "create", wide, "--queues", 4, "--yes", *where)

@@ -61,7 +61,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", ["run", "broker"])
-def test_a_single_broker_does_not_start_in_the_folder_of_several_brokers(
+def test_a_single_broker_refuses_to_start_in_a_folder_that_contains_stores_of_several_brokers(
     tmp_path: Path, cli: RunCommand, small: list[str], command: str
 ) -> None:
     """Without --brokers it would begin a third store, and its topics would be unknown; nothing is made."""
@@ -199,7 +199,7 @@ def test_an_embedded_broker_accepts_a_broker_conf(tmp_path: Path, caplog: pytest
     assert f"{file}:4: abortFile changes nothing: it lies in store.path" in caplog.text
 
 
-def test_a_silent_name_server_does_not_delay_the_line_printed_by_a_ready_broker_for_long(
+def test_a_broker_becomes_ready_without_long_delay_if_its_name_server_never_answers(
     tmp_path: Path, small: list[str]
 ) -> None:
     """A name server that accepts and never answers costs one registration timeout, no more."""
@@ -256,7 +256,7 @@ def test_the_error_about_a_failed_sync_is_raised_after_all_started_services_have
     assert stopped
 
 
-def test_a_broker_receives_lines_of_its_supervisor_until_the_pipe_closes() -> None:
+def test_a_broker_reads_lines_from_the_pipe_of_its_supervisor_and_stops_when_the_pipe_closes() -> None:
     """They come in pieces, as pipes give them; the end of the pipe is the supervisor's."""
     told: list[bytes] = []
 
@@ -468,7 +468,7 @@ def test_brokers_stop_cleanly_after_their_supervisor_is_killed(tmp_path: Path, s
     assert not [*(tmp_path / "s").glob("*/abort")], "stopped in good order"
 
 
-def test_one_of_several_brokers_that_fails_to_start_stops_all_brokers(
+def test_all_brokers_are_stopped_if_one_of_several_brokers_fails_to_start(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """Its message stands on stderr, its exit code is the command's, and nothing goes on without it."""

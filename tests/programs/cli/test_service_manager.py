@@ -70,7 +70,7 @@ def test_a_service_manager_at_an_abstract_socket_address_gets_status_texts_witho
         assert listening.recv(4096) == b"STOPPING=1\nSTATUS=disk READY=1"
 
 
-def test_an_unreachable_service_manager_is_a_warning(
+def test_an_unreachable_service_manager_causes_only_a_warning(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that serves does not end because nobody wants to know it."""

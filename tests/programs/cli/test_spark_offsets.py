@@ -31,7 +31,7 @@ def test_invalid_spark_offsets_options_are_refused(
     assert says in capsys.readouterr().err
 
 
-def test_source_options_are_name_value_pairs() -> None:
+def test_spark_source_options_are_parsed_from_arguments_of_the_form_name_equals_value() -> None:
     """A value may hold an equals sign itself."""
     assert _source(["path=/data/store", 'queues={"a": [0]}']) == {"path": "/data/store", "queues": '{"a": [0]}'}
     with pytest.raises(CommandError, match="OPTION=VALUE"):

@@ -96,7 +96,7 @@ def test_store_explain_describes_a_log_position_a_message_a_key_and_a_broker_sta
     assert strict["cut"]["is"] == "damage"
 
 
-def test_store_commands_refuse_the_folder_of_several_brokers_and_list_its_stores(
+def test_store_commands_refuse_a_folder_that_contains_several_stores_and_list_these_stores(
     cli: RunCommand, tmp_path: Path
 ) -> None:
     """The folder of run --brokers holds a store for each: one of them is meant."""
@@ -215,7 +215,7 @@ def test_a_folder_that_is_no_store_is_refused_in_one_line(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_store_commands_report_malformed_files_as_findings(cli: RunCommand, store: Path) -> None:
+def test_store_commands_report_malformed_store_files_instead_of_crashing(cli: RunCommand, store: Path) -> None:
     """Wrong sizes and names everywhere; only a repair whose log has an impossible size gives up."""
     (store / "commitlog" / "x").write_text("x")
     (store / "consumequeue" / "Orders" / "0" / f"{0:020d}").write_bytes(b"abc")
@@ -252,7 +252,9 @@ def test_an_unreadable_file_is_reported_in_one_line(
     assert outcome.err == f"flintmq: error: {place}: cannot be read: Permission denied\n"
 
 
-def test_store_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, store: Path) -> None:
+def test_store_verify_reports_an_error_if_the_index_settings_do_not_match_the_index_files(
+    cli: RunCommand, store: Path
+) -> None:
     """The settings are believed, and held against the file's size."""
     right = ["--set", "index.max_hash_slot_num=16", "--set", "index.max_index_num=64"]
     assert cli("store", "verify", store, *right).code == 0
@@ -262,7 +264,7 @@ def test_store_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, sto
     assert "an index file with 17 slots" in outcome.out
 
 
-def test_store_commands_warn_of_a_running_broker_and_store_repair_refuses(store: Path) -> None:
+def test_while_a_broker_runs_store_verify_warns_and_store_repair_refuses_to_start(store: Path) -> None:
     """What it writes meanwhile may look like damage; a repair refuses. Its lock survives the look."""
     running = open_store(store)
     try:
@@ -321,7 +323,7 @@ SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_a_choice_of_execution_engine_print_json_and_list_the_valid_engines(
+def test_store_commands_with_an_engine_option_print_json_and_list_valid_engines_after_a_wrong_one(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Each says in JSON what it did, and names the engines when asked for another one."""
@@ -351,7 +353,7 @@ def test_store_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Pat
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_a_choice_of_execution_engine_name_missing_packages_in_one_line(
+def test_store_commands_with_an_engine_option_name_missing_packages_in_a_one_line_error(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has not installed numpy and pyarrow is told what to install, and sees no traceback."""
@@ -366,7 +368,7 @@ def test_store_commands_with_a_choice_of_execution_engine_name_missing_packages_
     assert "pip install '.[spark]'" in outcome.err
 
 
-def test_store_verify_and_store_repair_use_the_delay_levels_noted_in_the_store(cli: RunCommand, tmp_path: Path) -> None:
+def test_store_verify_and_store_repair_use_the_delay_levels_saved_in_the_store(cli: RunCommand, tmp_path: Path) -> None:
     """Without a word about them verify said NOT sound, and repair changed when messages are due."""
     root = tmp_path / "own"
     levels = "delay.levels=3s 7s 1h"

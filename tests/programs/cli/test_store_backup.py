@@ -73,7 +73,7 @@ def test_checking_a_damaged_backup_exits_with_1(cli: RunCommand, store: Path, tm
         (("restore", "{tmp}/none", "{tmp}/new", "--verify"), ExitCode.USAGE, "give either the folder STORE"),
     ],
 )
-def test_invalid_backup_commands_name_the_remedy(
+def test_invalid_backup_and_restore_commands_explain_the_error_and_create_nothing(
     cli: RunCommand, store: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, why: str
 ) -> None:
     """And leave nothing behind."""
@@ -83,7 +83,9 @@ def test_invalid_backup_commands_name_the_remedy(
     assert not (tmp_path / "new").exists()
 
 
-def test_backup_reports_copied_damage_on_stderr(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_a_backup_that_copies_damaged_records_reports_the_damage_on_stderr(
+    cli: RunCommand, store: Path, tmp_path: Path
+) -> None:
     """On stderr, beside the result."""
     path = next(store.glob("commitlog/*"))
     raw = bytearray(path.read_bytes())

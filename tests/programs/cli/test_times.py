@@ -95,7 +95,7 @@ def test_an_ambiguous_local_time_causes_a_warning(cli: RunCommand, store: Path) 
 
 
 @pytest.mark.usefixtures("in_berlin")
-def test_spark_options_accept_the_times_that_commands_accept() -> None:
+def test_time_options_of_the_spark_source_accept_the_time_formats_of_the_commands() -> None:
     """And so do pipelines, whose files name these options."""
 
     def options(**given: Any) -> ReadOptions:

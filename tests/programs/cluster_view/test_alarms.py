@@ -39,7 +39,7 @@ def found(broker: BrokerMemory, *groups: GroupView) -> list[tuple[str, str, str]
     return [(alarm.id, alarm.subject, alarm.address) for alarm in alarms]
 
 
-def test_alarms_of_brokers_have_an_address_and_critical_alarms_come_first() -> None:
+def test_alarms_of_brokers_name_the_broker_address_and_critical_alarms_are_listed_first() -> None:
     broker = telling(Alarm("disk.low", WARNING, "", "low"), Alarm("store.fenced", CRITICAL, "", "fenced"))
     assert found(broker) == [("store.fenced", "", BROKER.address), ("disk.low", "", BROKER.address)]
 
@@ -51,7 +51,7 @@ def test_a_subscription_conflict_reported_by_a_broker_is_listed_once() -> None:
     assert found(BROKER, group("g", conflict="x")) == [("group.conflict", "g", "")]
 
 
-def test_a_group_without_consume_progress_has_one_alarm_for_all_its_queues() -> None:
+def test_all_stuck_queues_of_a_consumer_group_are_reported_in_one_alarm() -> None:
     (alarm,) = all_alarms([], {"g": group("g", stuck=2)})
     assert (alarm.id, alarm.subject, alarm.value, alarm.unit) == ("consumer.stuck", "g", 10, "messages")
     assert "61 s in T broker-a:0" in alarm.message
@@ -78,7 +78,7 @@ def test_an_unreachable_broker_has_one_alarm_instead_of_its_last_alarms() -> Non
     assert found(broker) == [("broker.missing", "broker-a", BROKER.address)]
 
 
-def test_unreadable_alarms_in_the_runtime_info_of_a_broker_are_an_alarm() -> None:
+def test_an_alarm_is_raised_if_the_alarms_in_the_runtime_info_of_a_broker_are_unreadable() -> None:
     broker = attrs.evolve(BROKER, info={"alarms": "{"})
     assert found(broker) == [("alarms.unreadable", "", BROKER.address)]
 

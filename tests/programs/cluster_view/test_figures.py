@@ -8,9 +8,7 @@ from flintmq.programs.cluster_view import figures
 
 
 @pytest.mark.parametrize(("text", "value"), [("1.239 2.0 3.0", 1.24), ("", 0.0), ("much", 0.0)])
-def test_the_rate_measured_over_the_shortest_time_is_used_if_several_rates_are_reported(
-    text: str, value: float
-) -> None:
+def test_of_several_rates_in_runtime_info_the_rate_of_the_shortest_interval_is_used(text: str, value: float) -> None:
     assert figures.first(text) == value
 
 
@@ -19,7 +17,7 @@ def test_missing_or_malformed_numbers_in_runtime_info_are_read_as_0() -> None:
     assert figures.number({}, "a") == 0
 
 
-def test_the_replication_state_of_a_broker_is_read_from_its_figures() -> None:
+def test_the_replication_state_of_a_broker_is_read_from_its_runtime_info() -> None:
     master = {"haSlaves": "1", "haHeldOffset": "7", "haBehindBytes": "-1"}
     assert figures.replication_of(master) == {"role": "master", "slaves": 1, "held_offset": 7, "behind_bytes": None}
     assert figures.replication_of({"haFollows": "true"}) == {"role": "slave", "follows": True}

@@ -41,7 +41,7 @@ def test_the_history_sums_the_rates_of_all_masters_and_keeps_the_highest_latency
     assert history.group("other") == ()
 
 
-def test_unknown_figures_in_the_history_are_none() -> None:
+def test_the_history_contains_none_for_figures_of_brokers_that_do_not_answer() -> None:
     """While nobody answers."""
     history, away = History(), broker("a", put=9.0, lag=9)
     away.error = "gone"
@@ -52,7 +52,7 @@ def test_unknown_figures_in_the_history_are_none() -> None:
         assert (sample.put_per_s, sample.get_per_s, sample.lag, sample.put_latency_99_ms) == (None, None, None, None)
 
 
-def test_the_history_is_sampled_at_an_interval_and_bounded() -> None:
+def test_the_history_takes_samples_at_a_fixed_interval_and_keeps_a_limited_number_of_samples() -> None:
     """However often a page asks; ten minutes at most; and of groups those that somebody looked at lately."""
     history, one = History(), broker("a", put=1.0)
     for number in range(GROUPS_MAX + 5):

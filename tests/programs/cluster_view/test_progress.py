@@ -20,7 +20,7 @@ def look(known: GroupProgress | None, now_s: float, **ends_and_offsets: tuple[in
     return advance(known, [ConsumeStats(1.5, table)], now_s)
 
 
-def test_a_rate_is_computed_only_from_two_message_totals() -> None:
+def test_a_rate_is_none_until_two_message_totals_are_measured() -> None:
     meters = Meters()
     meters.note("T", 10, 100.0)
     assert meters.per_s("T") is None
@@ -32,7 +32,7 @@ def test_a_rate_is_computed_only_from_two_message_totals() -> None:
     assert meters.per_s("T") is None
 
 
-def test_a_topic_created_again_has_no_negative_rate() -> None:
+def test_a_topic_that_was_deleted_and_created_again_has_no_negative_rate() -> None:
     meters = Meters()
     meters.note("T", 1000, 0.0)
     meters.note("T", 3, 10.0)
@@ -62,7 +62,7 @@ def test_a_queue_reset_to_an_earlier_offset_is_not_stuck() -> None:
     assert seen.stuck(70.0, 60.0) == []
 
 
-def test_the_lag_of_retry_topics_is_counted_separately() -> None:
+def test_the_lag_of_retry_topics_is_counted_separately_from_the_lag_of_other_topics() -> None:
     seen = look(None, 0.0, q0=(4, 4), retry=(3, 1))
     assert (seen.lag, seen.retry_lag, seen.topics) == (2, 2, ("%RETRY%g", "T"))
 
@@ -80,7 +80,7 @@ def test_a_lag_is_never_negative(end: int, offset: int, lag: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0.1, 100)), min_size=1, max_size=20))
-def test_stuck_queues_found_sample_by_sample_equal_the_stuck_queues_computed_from_all_samples(
+def test_incremental_detection_finds_the_same_stuck_queues_as_a_computation_from_all_samples(
     looks: list[tuple[int, int, float]],
 ) -> None:
     """Against the definition, computed from the whole past."""

@@ -306,7 +306,7 @@ def test_brokers_are_polled_only_while_the_view_is_used(cluster: EmbeddedCluster
     asyncio.run(run())
 
 
-def test_a_refused_request_is_shown_as_the_error_of_its_broker(cluster: EmbeddedCluster) -> None:
+def test_the_cluster_view_shows_an_error_for_each_broker_that_refuses_a_request(cluster: EmbeddedCluster) -> None:
     """An account without the right to see figures sees why there are none."""
 
     async def run() -> None:

@@ -36,7 +36,9 @@ def test_the_audit_log_is_bounded_in_file_and_memory(tmp_path: Path, monkeypatch
     assert all(path.stat().st_size < 2_000 + 1_500 for path in tmp_path.iterdir())
 
 
-def test_a_failed_audit_write_is_logged_and_kept_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_audit_entry_stays_in_memory_and_an_error_is_logged_if_its_file_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The change was made: what is not known any more must not be that."""
     log = AuditLog(ManualClock(), tmp_path / "gone" / "audit.jsonl")
     (tmp_path / "gone").rmdir()

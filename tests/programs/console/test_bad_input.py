@@ -75,7 +75,7 @@ def test_too_long_request_heads_are_refused(cluster: EmbeddedCluster, line: byte
     asyncio.run(run())
 
 
-def test_a_long_query_is_shortened_on_the_page(cluster: EmbeddedCluster) -> None:
+def test_a_long_query_parameter_is_shortened_on_the_page(cluster: EmbeddedCluster) -> None:
     """Twenty thousand characters are less than a head may have, sixty thousand are more."""
 
     async def run() -> None:
@@ -146,7 +146,7 @@ def test_malformed_forms_return_400_or_403(cluster: EmbeddedCluster, body: bytes
         b"/static/....//....//app.py",
     ],
 )
-def test_no_path_leads_out_of_the_static_files(cluster: EmbeddedCluster, path: bytes) -> None:
+def test_a_request_path_cannot_read_files_outside_the_static_folder(cluster: EmbeddedCluster, path: bytes) -> None:
     async def run() -> None:
         async with listening(cluster) as port:
             status, answer = await said(port, b"GET " + path)
@@ -192,7 +192,7 @@ def test_a_topic_name_with_markup_is_escaped(odd_topic: EmbeddedCluster) -> None
     asyncio.run(run())
 
 
-def test_a_change_is_reported_as_failed_if_its_broker_stopped(tmp_path: Path) -> None:
+def test_a_change_is_reported_as_failed_if_the_broker_stops_after_the_preview(tmp_path: Path) -> None:
     """The preview was shown; what is confirmed then fails with words, is noted as failed, and is not done by a second click."""
 
     async def run() -> None:

@@ -276,7 +276,7 @@ def test_a_group_is_reset_after_a_preview_without_javascript(browser: Browser, c
 
 
 @pytest.mark.java
-def test_pages_work_with_a_java_broker(browser: Browser, tmp_path: Path) -> None:
+def test_console_pages_show_and_change_messages_and_offsets_of_a_java_broker(browser: Browser, tmp_path: Path) -> None:
     """The same pages and journeys: nothing asks for what only FlintMQ answers."""
     fetch_jars()
     peer = Peer(tmp_path, JAVA_HEAP)

@@ -21,7 +21,7 @@ def sample(at_s: float, put: float | None, got: float | None = 0.0) -> Sample:
     return Sample(at_s, put, got, None)
 
 
-def test_a_chart_has_a_rounded_maximum_and_begins_at_its_first_sample() -> None:
+def test_chart_axes_have_a_rounded_maximum_and_start_at_the_first_sample() -> None:
     """The upper edge is a round number, and the left one no further back than is needed."""
     chart = draw(
         "Throughput", "messages/s", (SENT, GOT), [sample(40, 10.0), sample(100, 20.0), sample(300, 40.0)], 300.0

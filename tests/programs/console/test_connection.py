@@ -62,7 +62,9 @@ def test_silent_connections_do_not_delay_other_requests(sent: bytes) -> None:
     asyncio.run(run())
 
 
-def test_the_longest_silent_connection_is_closed_at_the_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_connection_with_the_longest_silence_is_closed_if_the_connection_limit_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "CONNECTIONS_MAX", 10)
 
     async def run() -> None:
@@ -78,7 +80,9 @@ def test_the_longest_silent_connection_is_closed_at_the_limit_of_connections(mon
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", SLOW_FORM, GET[:-2]], ids=["nothing", "a byte", "form", "head"])
-def test_a_request_that_does_not_end_in_time_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_closed_if_its_request_is_not_complete_within_the_read_timeout(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The time counts for the whole request: a byte now and then does not make it longer."""
     monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.2)
 
@@ -105,7 +109,7 @@ def test_the_first_byte_of_a_second_request_on_a_connection_starts_the_read_time
     asyncio.run(run())
 
 
-def test_a_peer_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_closed_if_the_peer_does_not_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would keep a request under way, and what it was answered, for as long as it likes."""
     monkeypatch.setattr(connection, "WRITE_TIMEOUT_S", 0.2)
     requests = b"GET /static/console.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000

@@ -48,7 +48,9 @@ def test_host_names_are_parsed_from_the_host_header(host: str, name: str | None)
         ({"origin": "http://evil.example"}, False),
     ],
 )
-def test_requests_from_other_origins_are_recognized(headers: dict[str, str], ours: bool) -> None:
+def test_requests_from_other_origins_are_distinguished_from_same_origin_requests(
+    headers: dict[str, str], ours: bool
+) -> None:
     assert is_same_origin(Headers(headers), "http", "localhost:9880") is ours
 
 

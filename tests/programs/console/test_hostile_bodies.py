@@ -79,7 +79,7 @@ def measured(cluster: EmbeddedCluster, work: Callable[[Browser], Awaitable[None]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_memory", [False, True], ids=["loop", "memory"])
-def test_pages_with_hostile_messages_are_bounded_in_time_and_memory(
+def test_pages_that_show_malicious_messages_take_bounded_time_and_memory(
     cluster: EmbeddedCluster, hostile: dict[str, str], is_memory: bool
 ) -> None:
     cost = measured(cluster, lambda browser: every_page(browser, hostile), is_memory=is_memory)
@@ -87,7 +87,9 @@ def test_pages_with_hostile_messages_are_bounded_in_time_and_memory(
 
 
 @pytest.mark.slow
-def test_concurrent_visitors_share_the_memory_limit(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
+def test_pages_for_concurrent_visitors_together_stay_below_the_memory_limit(
+    cluster: EmbeddedCluster, hostile: dict[str, str]
+) -> None:
     """The bound is the console's, not each visitor's."""
 
     async def work(browser: Browser) -> None:

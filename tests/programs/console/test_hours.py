@@ -40,7 +40,7 @@ def test_saved_samples_of_the_last_hours_are_read_after_a_restart(tmp_path: Path
     assert again.at_s == clock.now_ms() / 1000
 
 
-def test_the_file_of_saved_samples_holds_the_samples_of_one_day(tmp_path: Path) -> None:
+def test_the_file_of_saved_samples_keeps_only_the_samples_of_the_last_day(tmp_path: Path) -> None:
     """However long the console runs."""
     clock, file = ManualClock(), tmp_path / "hours.ring"
     hours = filled(clock, file, KEPT + 100)

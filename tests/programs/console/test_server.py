@@ -30,7 +30,7 @@ def test_a_console_on_a_public_address_without_tls_and_without_access_control_lo
     assert [record.event for record in caplog.records] == ["console.plain", "console.open"]  # type: ignore[attr-defined]
 
 
-def test_a_console_port_in_use_or_an_invalid_certificate_is_refused() -> None:
+def test_the_console_refuses_to_start_on_a_port_in_use_or_with_an_invalid_certificate() -> None:
     async def run() -> None:
         async with ConsoleServer("127.0.0.1:9", ConsoleSection(port=0)) as server:
             port = int(server.address.rpartition(":")[2])

@@ -26,7 +26,7 @@ def begun(table: Sessions, access: Access) -> str:
     return table.begin(cast(Any, access))
 
 
-def test_the_number_of_unconfirmed_previews_is_bounded() -> None:
+def test_the_oldest_change_preview_is_discarded_if_too_many_previews_wait_for_confirmation() -> None:
     """The oldest one makes room; the newest can be confirmed."""
     table = Confirmations(ManualClock())
     first, *_, last = (table.begin("b", "/p", {"n": str(n)}) for n in range(sessions.CONFIRMATIONS_MAX + 1))
@@ -50,7 +50,7 @@ def test_a_session_ends_after_its_idle_time_and_its_maximum_age() -> None:
     assert (len(table), access.holders) == (0, 0)
 
 
-def test_the_least_recently_used_session_is_ended_at_the_limit() -> None:
+def test_a_new_session_at_the_session_limit_ends_the_least_recently_used_session() -> None:
     table, access = Sessions(ManualClock()), Access()
     first, second = begun(table, access), begun(table, access)
     assert table.find(first) is not None
@@ -61,7 +61,7 @@ def test_the_least_recently_used_session_is_ended_at_the_limit() -> None:
     assert table.find(first) is not None
 
 
-def test_all_sessions_of_an_account_end_together() -> None:
+def test_ending_all_sessions_of_an_account_keeps_the_sessions_of_other_accounts() -> None:
     """Its secret was changed, or it is gone: no browser goes on with the old one."""
     table, access, other = Sessions(ManualClock()), Access(), Access()
     ids = [begun(table, access), begun(table, access), begun(table, other)]
@@ -82,7 +82,7 @@ def test_a_form_token_is_valid_only_for_the_browser_it_was_made_for() -> None:
     assert not Sessions(ManualClock()).token_fits("one", token)
 
 
-def test_each_failed_login_from_an_address_makes_the_next_login_wait_longer() -> None:
+def test_repeated_failed_logins_from_an_address_lengthen_the_wait_before_its_next_login() -> None:
     clock = ManualClock()
     throttle = Throttle(clock)
     waits = []
@@ -97,7 +97,7 @@ def test_each_failed_login_from_an_address_makes_the_next_login_wait_longer() ->
     assert throttle.wait_s("a") == 0
 
 
-def test_the_number_of_failed_logins_is_limited_for_all_addresses_together() -> None:
+def test_the_number_of_failed_logins_per_minute_is_limited_across_all_addresses() -> None:
     """In memory, and for all of them together: a botnet has more addresses than anybody counts."""
     clock = ManualClock()
     throttle = Throttle(clock)

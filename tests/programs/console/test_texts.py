@@ -39,7 +39,7 @@ def test_numbers_are_formatted_for_readers_and_control_characters_in_texts_are_e
     assert made == expected
 
 
-def test_the_store_page_shows_the_figures_that_a_broker_reports() -> None:
+def test_the_console_store_page_shows_only_the_store_statistics_that_the_broker_reports() -> None:
     """RocketMQ's broker has other figures, and a hostile one anything."""
     told = {
         "commitLogMaxOffset": "123456",

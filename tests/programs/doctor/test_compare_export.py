@@ -43,7 +43,7 @@ def test_a_store_with_fewer_messages_is_reported_as_a_prefix_of_the_longer_store
     assert (found["records_only_left"], found["records_only_right"], found["differing_records"]) == (0, 1, 0)
 
 
-def test_the_first_differing_record_is_named(small: Small, other: Small) -> None:
+def test_comparing_two_stores_reports_the_position_of_the_first_differing_record(small: Small, other: Small) -> None:
     """One bit of a field without a checksum is enough."""
     piece = other.records[10]
     other.flip_log(piece.start + 19)
@@ -52,7 +52,7 @@ def test_the_first_differing_record_is_named(small: Small, other: Small) -> None
     assert found["first_difference"]["left"]["position"] == piece.start
 
 
-def test_a_record_missing_in_one_store_does_not_affect_later_records(small: Small, other: Small) -> None:
+def test_records_after_a_record_missing_in_one_store_still_compare_as_equal(small: Small, other: Small) -> None:
     """Damage in a copy: all others are still the same."""
     other.flip_log(other.records[10].start + 6)
     found = compare(small.files, other.files)
@@ -67,7 +67,9 @@ def test_stores_are_compared_from_their_first_common_log_offset(small: Small, ot
     assert found["compared_from"] == 4096
 
 
-def test_differing_configuration_files_are_named(small: Small, other: Small) -> None:
+def test_comparing_two_stores_lists_the_differences_between_their_configuration_files(
+    small: Small, other: Small
+) -> None:
     """Also a file that cannot be read."""
     (other.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Orders@billing":{"0":6}}}')
     (other.root / "config" / "topics.json").write_text("{")

@@ -78,7 +78,7 @@ def test_verify_accepts_a_store_with_custom_delay_levels(store: Path) -> None:
     assert len(report.findings) == len(notes)
 
 
-def test_delay_levels_saved_in_the_store_win_over_the_configuration(store: Path) -> None:
+def test_delay_levels_saved_in_the_store_take_precedence_over_configured_delay_levels(store: Path) -> None:
     """An operator's default configuration is no knowledge; for a store without a note it is all there is."""
     found = errors(verify(StoreFiles(store), DELAY_LEVEL_MS))
     assert (found == []) == is_noted(store)

@@ -28,7 +28,7 @@ def at(queue_offset: int, position: int, **changes: object) -> DispatchRequest:
     return msgspec.structs.replace(FIRST, queue_offset=queue_offset, commit_log_offset_bytes=position, **changes)
 
 
-def test_a_log_record_requires_its_queue_unit_and_its_index_keys() -> None:
+def test_each_log_record_is_expected_to_have_a_consume_queue_unit_and_an_index_entry_per_key() -> None:
     """The unique key first, as the broker writes them."""
     found = taken(FIRST, at(1, 100))
     assert bytes(found.units["T", 0]) == UNIT.pack(0, 100, 7) + UNIT.pack(100, 100, 7)
@@ -38,7 +38,7 @@ def test_a_log_record_requires_its_queue_unit_and_its_index_keys() -> None:
     assert not found.gaps
 
 
-def test_half_messages_require_no_queue_unit_and_rollback_records_require_no_index_keys() -> None:
+def test_no_queue_unit_is_expected_for_a_half_message_and_no_index_entry_for_a_rollback_record() -> None:
     """RocketMQ's rules, which a broker's own dispatchers follow."""
     assert taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_PREPARED)).units == {}
     rolled_back = taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_ROLLBACK))
@@ -46,7 +46,7 @@ def test_half_messages_require_no_queue_unit_and_rollback_records_require_no_ind
     assert not rolled_back.key_hashes
 
 
-def test_a_gap_in_queue_offsets_is_explained_only_by_enough_damaged_bytes_in_the_log() -> None:
+def test_missing_queue_offsets_count_as_lost_to_damage_only_if_enough_log_bytes_are_damaged() -> None:
     """And not by less of it: then messages have vanished from a log that looks whole."""
     explained = taken(FIRST, at(3, 500), lost_bytes=2 * RECORD_MIN_BYTES)
     assert explained.gaps == [Gap("T", 0, wanted=1, found=3, position=500, lost=True)]

@@ -75,7 +75,7 @@ def test_a_binary_body_is_shown_in_hex_and_shortened(small: Small) -> None:
     assert record_json(record)["body_bytes"] == 300
 
 
-def test_a_message_of_a_queue_is_explained(small: Small) -> None:
+def test_explaining_a_queue_offset_shows_whether_the_queue_unit_matches_its_message(small: Small) -> None:
     """The unit, and whether its message is this one."""
     found = explain_queue_offset(small.files, "Orders", 0, 7)
     assert (found["is"], found["fits"], found["message"]["record"]["queue_offset"]) == ("unit", True, 7)
@@ -91,7 +91,7 @@ def test_a_message_of_a_queue_is_explained(small: Small) -> None:
     assert explain_queue_offset(small.files, "Orders", 0, 5)["extension"] == "missing"
 
 
-def test_queue_offsets_that_do_not_exist_are_explained(small: Small) -> None:
+def test_explain_distinguishes_queue_offsets_that_are_unused_or_out_of_range_or_in_no_queue(small: Small) -> None:
     """Behind the end, behind the files, in no queue."""
     assert explain_queue_offset(small.files, "Orders", 0, 22)["is"] == "unused"
     assert explain_queue_offset(small.files, "Orders", 0, 999)["is"] == "outside"
@@ -99,7 +99,7 @@ def test_queue_offsets_that_do_not_exist_are_explained(small: Small) -> None:
         assert explain_queue_offset(small.files, topic, 0, 0)["is"] == "missing"
 
 
-def test_a_key_is_explained_with_its_collisions(small: Small) -> None:
+def test_explaining_a_key_marks_index_entries_of_another_key_with_the_same_hash(small: Small) -> None:
     """Two keys of one hash share their chain: each entry tells whose it is."""
     for key, other in (COLLIDING, COLLIDING[::-1]):
         chains = [entry for file in explain_key(small.files, "Orders", key)["files"] for entry in file["chain"]]
@@ -119,7 +119,7 @@ def test_an_unknown_key_has_no_matching_index_entry(small: Small) -> None:
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])
 
 
-def test_explaining_a_key_ends_although_its_index_chain_has_a_cycle(small: Small) -> None:
+def test_explaining_a_key_terminates_if_the_index_chain_of_its_hash_has_a_cycle(small: Small) -> None:
     """An entry that follows itself must not become a circle; a count beyond the file must not be followed."""
     entries_at = 40 + 16 * 4
     for number in range(1, 40):

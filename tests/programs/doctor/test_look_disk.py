@@ -95,7 +95,9 @@ def planned(plan: RecoveryPlan, epoch_start_offset_bytes: int) -> tuple[object, 
 
 @settings(deadline=None, max_examples=examples(100))
 @given(seed=st.integers(0, 2**32))
-def test_a_broker_start_does_what_a_dry_run_on_a_read_only_disk_predicted(original: Path, seed: int) -> None:
+def test_a_dry_run_of_a_broker_start_predicts_what_the_real_start_does_to_a_damaged_store(
+    original: Path, seed: int
+) -> None:
     """On stores with random damage; where it is refused, the plan is refused for the same reason."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"

@@ -39,7 +39,7 @@ def derived(root: Path) -> tuple[dict[str, bytes], list[bytes]]:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("what", ["nothing", "queue", "index", "foreign", "sizes", "all gone"])
-def test_repair_rebuilds_queues_and_index_with_the_same_bytes(small: Small, what: str, crashed: bool) -> None:
+def test_repair_rebuilds_consume_queues_and_index_files_byte_for_byte(small: Small, what: str, crashed: bool) -> None:
     """Whatever is wrong with queues and index, also what keeps a broker from starting, and also after a crash."""
     before = derived(small.root)
     checkpoint = (small.root / "checkpoint").read_bytes()
@@ -163,7 +163,9 @@ def test_salvage_begins_a_new_log_file_rather_than_split_a_record_across_two_fil
     assert not any(piece.kind.value in ("damage", "tail") for piece in new.pieces)
 
 
-def test_salvage_refuses_unsuitable_sources_and_targets(small: Small, tmp_path: Path) -> None:
+def test_salvage_refuses_a_target_inside_the_source_store_and_a_source_without_a_commit_log(
+    small: Small, tmp_path: Path
+) -> None:
     """A folder in use, a file, a folder in the store itself, a store without a log."""
     (tmp_path / "file").write_text("x")
     for target in (small.root, tmp_path / "file", small.root / "saved"):
@@ -188,7 +190,7 @@ def test_salvage_omits_the_placeholder_records_that_a_repair_wrote_over_damaged_
     assert verify(StoreFiles(tmp_path / "saved"), DELAY_LEVEL_MS).findings == []
 
 
-def test_consumer_offsets_are_adjusted_after_lost_messages() -> None:
+def test_salvage_lowers_consumer_offsets_by_the_number_of_lost_messages_before_them() -> None:
     """Before, at, within and behind what was lost; and where a topic was made anew."""
     numbers = Renumbering()
     assert [numbers.take(KEY, old) for old in (10, 11, 15, 16, 20)] == [10, 11, 12, 13, 14]
@@ -203,7 +205,7 @@ def test_consumer_offsets_are_adjusted_after_lost_messages() -> None:
     assert [numbers.translate(KEY, old) for old in (4, 5, 6)] == [4, 5, 5]
 
 
-def test_delay_offsets_are_adjusted_after_lost_messages(tmp_path: Path) -> None:
+def test_salvage_lowers_delay_offsets_by_the_number_of_lost_delayed_messages_before_them(tmp_path: Path) -> None:
     """They are offsets of the schedule topic's queues."""
     from flintmq.programs.doctor.salvage import translate_offsets
 
@@ -217,7 +219,7 @@ def test_delay_offsets_are_adjusted_after_lost_messages(tmp_path: Path) -> None:
     assert (tmp_path / "consumerOffset.json").read_text() == "garbage {"
 
 
-def test_file_sizes_are_inferred_from_the_store(small: Small) -> None:
+def test_log_and_queue_and_index_file_sizes_are_inferred_from_the_files_in_the_store(small: Small) -> None:
     """A file that is cut short does not decide."""
     path = small.root / "consumequeue" / "Bills" / "0" / "00000000000000000000"
     path.write_bytes(b"abc")

@@ -154,7 +154,7 @@ def test_records_with_earlier_times_after_damage_are_not_reported_as_stale(small
 # files
 
 
-def test_files_that_make_a_broker_start_fail_are_errors(small: Small) -> None:
+def test_verify_reports_an_error_for_each_file_that_would_make_a_broker_start_fail(small: Small) -> None:
     """Foreign names, a gap, another size, in log and queues."""
     (small.root / "commitlog" / "notes.txt").write_text("x")
     (small.root / "consumequeue" / "Orders" / "0" / "x").write_text("x")
@@ -221,7 +221,7 @@ def test_a_store_with_a_topic_created_again_is_sound(tmp_path: Path) -> None:
     assert "begin at 0 again" in found[0][1]
 
 
-def test_a_queue_with_units_of_messages_of_a_deleted_topic_is_an_error(tmp_path: Path) -> None:
+def test_verify_reports_queue_units_that_point_to_messages_of_a_deleted_topic_as_an_error(tmp_path: Path) -> None:
     """So slaves and repairs left them once: new messages behind those that were deleted."""
     with opened(tmp_path, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])
@@ -243,7 +243,7 @@ def test_a_queue_with_units_of_messages_of_a_deleted_topic_is_an_error(tmp_path:
     assert Small(tmp_path).verify().is_sound
 
 
-def test_a_topic_deletion_record_in_the_log_that_is_not_yet_dispatched_is_reported_as_a_warning(tmp_path: Path) -> None:
+def test_verify_warns_if_a_topic_deletion_record_in_the_log_is_not_yet_dispatched(tmp_path: Path) -> None:
     """The broker was killed in between: its start drops the queue."""
     with opened(tmp_path / "store", strategy=BY_HAND, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])
@@ -312,7 +312,7 @@ def test_stores_without_messages_are_sound(tmp_path: Path) -> None:
     assert Small(tmp_path / "b").verify().findings == []
 
 
-def test_a_store_of_a_killed_broker_is_sound_with_a_warning(tmp_path: Path) -> None:
+def test_verify_reports_the_abort_file_of_a_killed_broker_only_as_a_warning(tmp_path: Path) -> None:
     """An abort file is a warning: a start recovers."""
     with opened(tmp_path) as store:
         store.put([message("Orders")])

@@ -12,7 +12,7 @@ from flintmq.programs.doctor.report import Level
 from .conftest import Small
 
 
-def test_an_impossible_checkpoint_is_found(small: Small) -> None:
+def test_verify_reports_a_checkpoint_that_is_missing_or_malformed_or_has_impossible_timestamps(small: Small) -> None:
     """Times behind the last record, before 1970, and a wrong size."""
     newest = small.records[-1].record
     assert newest is not None
@@ -41,7 +41,9 @@ def test_an_impossible_checkpoint_is_found(small: Small) -> None:
         ('{"offsetTable":{"Orders@billing":{0:"abc"}}}', "no offset of a queue", Level.ERROR),
     ],
 )
-def test_impossible_consumer_offsets_are_found(small: Small, text: str, part: str, level: Level) -> None:
+def test_verify_reports_consumer_offsets_that_are_invalid_or_outside_their_consume_queue(
+    small: Small, text: str, part: str, level: Level
+) -> None:
     """Whatever stands in the file; nothing of it may end the check."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     found = small.findings
@@ -62,7 +64,7 @@ def test_a_malformed_consumer_offsets_file_is_an_error(small: Small, text: str) 
     assert not small.verify().is_sound
 
 
-def test_impossible_delay_offsets_are_found(small: Small) -> None:
+def test_verify_reports_delay_offsets_that_are_invalid_or_have_no_consume_queue(small: Small) -> None:
     """A level's offset is one of queue level - 1."""
     (small.root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:4,"x":2}}')
     found = [what for _level, what in small.findings]
@@ -71,7 +73,7 @@ def test_impossible_delay_offsets_are_found(small: Small) -> None:
 
 
 @pytest.mark.parametrize("odd", [2**31, 2**70, 1.5, "x", [], True], ids=repr)
-def test_an_out_of_range_number_in_a_configuration_table_is_found(small: Small, odd: object) -> None:
+def test_verify_reports_a_topic_permission_that_is_not_a_32_bit_integer(small: Small, odd: object) -> None:
     """A start ends with it, so a store that has one is not sound; the field and the value are named."""
     table = {"topicConfigTable": {"Orders": {"topicName": "Orders", "perm": odd}}}
     (small.root / "config" / "topics.json").write_text(json.dumps(table))

@@ -56,7 +56,7 @@ def with_forged(count: int) -> tuple[bytes, bytes, bytes]:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("at", [0, 4, 5, 8, 28, -1, -2, 90])
-def test_a_record_inside_a_damaged_records_body_is_not_accepted(tmp_path: Path, count: int, at: int) -> None:
+def test_a_record_embedded_in_the_body_of_a_damaged_record_is_not_accepted(tmp_path: Path, count: int, at: int) -> None:
     """A sender chooses its body; a damaged bit of its record must not make it a message of another topic."""
     first, second, third = with_forged(count)
     damaged = bytearray(second)
@@ -81,7 +81,7 @@ def test_a_forged_record_in_a_damaged_region_of_the_log_is_not_accepted(tmp_path
     assert kinds(files)[1] == (Kind.DAMAGE, len(first), len(first) + len(damaged))
 
 
-def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_fits(tmp_path: Path) -> None:
+def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_is_plausible(tmp_path: Path) -> None:
     """Nothing whole follows it, but it is the next of its queue but one."""
     parts = [record(0, b"a"), b"\xff" * 100]
     at = sum(map(len, parts))
@@ -98,7 +98,7 @@ def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_fits(t
     ]
 
 
-def test_walking_the_log_returns_pieces_that_cover_every_byte_of_the_log_without_overlap(small: Small) -> None:
+def test_scanning_a_damaged_log_yields_sections_that_cover_every_byte_exactly_once(small: Small) -> None:
     """Every byte belongs to one piece, also with damage."""
     for position in (0, 700, 4095, 4096, 6000):
         small.flip_log(position, 4)
@@ -153,7 +153,7 @@ def test_many_damaged_regions_among_records_with_decreasing_timestamps_are_searc
     assert found.count(Kind.RECORD) == 4_001
 
 
-def test_the_progress_reported_while_walking_the_log_ends_at_the_size_of_the_log(small: Small) -> None:
+def test_the_last_reported_progress_of_a_log_scan_is_the_size_of_the_log(small: Small) -> None:
     """A bar that stops at 97 % looks like a failure."""
     told: list[int] = []
     files = small.files
@@ -161,7 +161,9 @@ def test_the_progress_reported_while_walking_the_log_ends_at_the_size_of_the_log
     assert told[-1] == files.log_bytes
 
 
-def test_verify_and_salvage_finish_on_random_damage(copy_small: Callable[[Path], Small], tmp_path: Path) -> None:
+def test_verify_and_salvage_find_the_same_number_of_intact_records_in_a_randomly_damaged_store(
+    copy_small: Callable[[Path], Small], tmp_path: Path
+) -> None:
     """Flips, zeros and garbage anywhere in a store: verify and salvage end, and what is saved is sound."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -210,7 +212,7 @@ def test_walking_the_log_reads_only_as_far_as_its_caller_iterates(small: Small) 
     assert first.start == 0
 
 
-def test_the_search_for_data_in_a_sparse_file_ends_at_the_mapped_part_of_the_file(tmp_path: Path) -> None:
+def test_the_search_for_data_in_a_sparse_log_file_stops_at_the_end_of_the_mapped_bytes(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

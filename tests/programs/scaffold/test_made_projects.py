@@ -93,7 +93,9 @@ def run_tests(folders: list[Path], checkout: Path) -> int:
     return int(found[1])
 
 
-def test_tests_of_every_kind_of_new_plugin_pass(projects: dict[str, Path], checkout: Path) -> None:
+def test_the_generated_tests_of_every_kind_of_new_plugin_project_pass(
+    projects: dict[str, Path], checkout: Path
+) -> None:
     """An author begins with tests that hold."""
     written = sum(
         text.count("\ndef test_")

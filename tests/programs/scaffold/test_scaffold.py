@@ -34,7 +34,7 @@ def test_every_kind_of_plugin_has_a_packaged_template() -> None:
         ("x" * 64, "x" * 64, "x" * 64),
     ],
 )
-def test_the_package_name_and_configuration_section_of_a_plugin_follow_from_the_distribution_name(
+def test_the_distribution_name_of_a_plugin_determines_its_package_and_configuration_section(
     given: str, package: str, section: str
 ) -> None:
     """The section leaves out what would be said twice in a configuration of FlintMQ, where a name is left."""

@@ -91,7 +91,7 @@ def test_broker_names_are_unique_and_stable_when_their_number_grows(count: int, 
     assert names[0].endswith("-a")
 
 
-def test_each_broker_registers_at_the_supervisors_and_at_the_configured_name_servers_without_duplicates(
+def test_each_broker_registers_once_at_every_name_server_started_by_the_supervisor_or_configured(
     tmp_path: Path,
 ) -> None:
     """Brokers may register elsewhere, too; not twice with their own."""
@@ -111,7 +111,7 @@ def test_ports_above_65535_are_refused(tmp_path: Path) -> None:
         planned(tmp_path, "listen.port=65530")
 
 
-def test_several_brokers_in_the_store_of_a_single_broker_are_refused(tmp_path: Path) -> None:
+def test_starting_several_brokers_in_the_store_folder_of_a_single_broker_is_refused(tmp_path: Path) -> None:
     """Its messages would be out of reach beside new folders; the refusal says how to take them along."""
     (tmp_path / "commitlog").mkdir()
     with pytest.raises(StoreError, match="broker-a"):
@@ -132,7 +132,7 @@ def test_several_brokers_in_the_store_of_a_single_broker_are_refused(tmp_path: P
         (["", "broker-b/"], "broker-a", r"into broker-a/, and start with --brokers 2"),
     ],
 )
-def test_a_single_broker_in_the_folder_of_several_brokers_is_refused(
+def test_starting_a_single_broker_in_the_store_folder_of_several_brokers_is_refused(
     tmp_path: Path, stores: list[str], name: str, said: str
 ) -> None:
     """A third store would begin at the top, and topics would be unknown there; no advice leads into a folder with a log."""
@@ -155,7 +155,7 @@ def test_a_single_broker_in_its_own_folder_is_accepted(tmp_path: Path, stores: l
     check_single(tmp_path, "broker-a")
 
 
-def test_stores_of_brokers_that_are_no_longer_started_are_found(tmp_path: Path) -> None:
+def test_store_folders_of_brokers_that_the_supervisor_no_longer_starts_are_listed(tmp_path: Path) -> None:
     """Fewer brokers than last time: what lies in the other folders is not delivered, and somebody should know."""
     for name in ("broker-a", "broker-c", "broker-b"):
         (tmp_path / name / "commitlog").mkdir(parents=True)

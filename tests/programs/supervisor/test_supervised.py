@@ -6,12 +6,12 @@ from flintmq.programs.supervisor.supervised import Supervised
 from flintmq.testing.service_kit import check_service
 
 
-def test_the_supervised_service_passes_the_conformance_checks_for_services() -> None:
+def test_the_service_that_reports_brokers_that_are_down_passes_the_service_conformance_checks() -> None:
     """It is a service like any other."""
     check_service(lambda _timers: Supervised(1, "was ended by SIGKILL"))
 
 
-def test_a_supervised_broker_has_alarms_about_brokers_that_are_down_until_they_return() -> None:
+def test_a_supervised_broker_reports_an_alarm_while_another_broker_is_down() -> None:
     """A broker that is down tells nothing, and its name server has forgotten it."""
     supervised = Supervised.parse("0:")
     supervised.told(b'{"broker-b": "was ended by SIGKILL"}')

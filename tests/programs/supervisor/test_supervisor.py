@@ -164,7 +164,7 @@ def test_a_failed_restart_of_a_broker_is_tried_again(tmp_path: Path) -> None:
     assert asyncio.run(work()) == 2
 
 
-def test_a_restarted_broker_keeps_the_free_port_it_first_chose(tmp_path: Path) -> None:
+def test_a_restarted_broker_keeps_the_free_port_chosen_at_its_first_start(tmp_path: Path) -> None:
     """Clients know the address by now, and name servers may tell it for two minutes more."""
 
     async def work() -> None:
@@ -194,7 +194,9 @@ def test_a_broker_that_fails_at_its_first_start_stops_the_other_brokers(tmp_path
     assert pid is None or is_gone(pid)
 
 
-def test_a_broker_process_that_ignores_its_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_process_that_ignores_the_stop_signal_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command must end; the store of that broker recovers at its next start."""
     monkeypatch.setattr("flintmq.programs.supervisor.supervisor.STOP_TIMEOUT_S", 0.05)
     program = SERVES.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN")
@@ -213,7 +215,7 @@ def test_the_exit_status_of_a_broker_process_is_described_in_words() -> None:
     assert how_it_ended(77) == "ended with exit code 77"
 
 
-def test_service_addresses_in_the_startup_output_of_brokers_are_collected_and_kept_after_a_restart(
+def test_the_supervisor_collects_the_addresses_that_brokers_print_and_reuses_them_at_restarts(
     tmp_path: Path,
 ) -> None:
     """Metrics of each broker are read at an address of its own, which it keeps when it is started again."""

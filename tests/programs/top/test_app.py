@@ -191,7 +191,7 @@ def test_a_detail_screen_can_be_closed_during_a_poll_of_the_brokers(view: Any) -
     drive(view, test)
 
 
-def test_a_group_deleted_while_it_is_shown_is_reported(view: Any) -> None:
+def test_the_detail_screen_of_a_deleted_group_says_that_the_group_no_longer_exists(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         view.group = _nothing
         await press(app, pilot, "enter")
@@ -225,7 +225,7 @@ def test_the_screen_without_color_shows_the_same_text(view: Any, monkeypatch: py
     drive(view, test)
 
 
-def test_a_list_of_a_thousand_topics_is_shortened_with_a_count(view: Any) -> None:
+def test_a_list_of_1000_topics_shows_only_200_topics_and_the_total_count(view: Any) -> None:
     import attrs
 
     view.all_topics = [attrs.evolve(view.all_topics[0], name=f"T{n}", put_per_s=float(n)) for n in range(1_000)]

@@ -27,7 +27,7 @@ def names(values: Any) -> list[str]:
     return [one.name for one in values]
 
 
-def test_topics_are_sorted_by_rate_and_system_topics_hidden(view: Any) -> None:
+def test_topics_are_sorted_by_send_rate_and_system_topics_are_hidden_by_default(view: Any) -> None:
     """Dead letters are users' business."""
     assert names(chosen(TOPICS, view.all_topics)) == ["Orders", "[bold red]x[/]", "%DLQ%billing", "Audit"]
     assert "TBW102" in names(chosen(TOPICS, view.all_topics, with_system=True))
@@ -84,7 +84,7 @@ def test_names_in_tables_are_escaped_and_shortened() -> None:
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_overview_and_the_alarms_are_each_formatted_as_one_line(view: Any) -> None:
+def test_the_overview_is_one_line_and_alarms_beyond_the_line_limit_are_only_counted(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

@@ -133,7 +133,7 @@ def test_an_offset_reset_is_refused_until_all_members_of_the_group_have_register
     run(fake_peer, fake_broker, test)
 
 
-def test_a_topic_is_created_although_the_name_server_lists_bad_addresses(
+def test_a_topic_is_created_on_valid_brokers_if_the_name_server_also_lists_malformed_addresses(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """RocketMQ's name server takes any address; the masters that have one get the topic."""

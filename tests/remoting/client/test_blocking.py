@@ -104,7 +104,7 @@ def test_a_keyboard_interrupt_before_the_wait_for_a_coroutine_cancels_the_corout
     loop.stop()
 
 
-def test_stopping_a_blocked_loop_thread_ends_after_its_timeout(
+def test_stopping_a_loop_thread_blocked_by_a_coroutine_returns_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A coroutine function that never waits holds up all clients; the end of the process it must not."""

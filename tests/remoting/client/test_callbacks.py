@@ -61,7 +61,7 @@ def test_the_wrapper_that_calls_a_callback_returns_every_exception_of_the_callba
     assert isinstance(outcome.failure, failure)
 
 
-def test_a_task_canceled_while_it_awaits_a_callback_is_canceled() -> None:
+def test_canceling_a_task_that_awaits_a_callback_raises_cancelled_error_in_the_task() -> None:
     """Only the function's own CancelledError is a failure of the function."""
 
     async def wait() -> None:

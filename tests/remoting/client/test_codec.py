@@ -167,7 +167,7 @@ def test_messages_of_every_kind_of_consumer_have_decoded_values(kind: str) -> No
     run(test)
 
 
-def test_a_body_that_cannot_be_decoded_is_retried_and_stops_no_other_message() -> None:
+def test_a_message_whose_body_cannot_be_decoded_is_retried_and_does_not_block_other_messages() -> None:
     """The message is told of in full, and comes again like any that its listener failed at; its bytes are there."""
 
     async def test(cluster: FakeCluster) -> None:

@@ -108,7 +108,9 @@ def test_two_tasks_that_iterate_over_the_same_consumer_share_its_messages(fake_p
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_arrive_after_quickly_repeated_unsubscribing_and_subscribing(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_still_gets_messages_after_quickly_unsubscribing_and_resubscribing(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         heard: list[bytes] = []
 
@@ -152,7 +154,7 @@ def test_a_consumer_closes_within_seconds_although_its_servers_do_not_answer(
     run(fake_peer, fake_broker, test)
 
 
-def test_the_offset_of_a_queue_lost_in_a_rebalance_is_committed_for_the_next_member(
+def test_a_member_that_loses_a_queue_in_a_rebalance_commits_the_offset_for_the_new_owner(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """The member that gets it begins there, also if the loss comes between two messages."""

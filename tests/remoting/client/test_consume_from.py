@@ -56,7 +56,7 @@ def test_an_invalid_consume_from_is_refused(value: Any) -> None:
             make(value)
 
 
-def test_rocketmqs_two_settings_for_consuming_from_a_timestamp_are_accepted() -> None:
+def test_consume_from_timestamp_is_accepted_with_the_timestamp_in_a_separate_setting() -> None:
     settings = ConsumerSettings(consume_from=FROM_TIMESTAMP, consume_from_timestamp_ms=NOON_MS)
     assert (settings.consume_from, settings.consume_from_timestamp_ms) == (FROM_TIMESTAMP, NOON_MS)
 

@@ -145,7 +145,9 @@ def test_messages_of_an_orderly_batch_become_dead_letters_after_their_last_retry
     run(fake_peer, fake_broker, test)
 
 
-def test_a_listener_that_never_awaits_does_not_starve_the_loop(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_backlog_for_a_listener_that_never_awaits_does_not_block_the_event_loop_for_long(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Heartbeats and pulls share its loop; a backlog of a thousand messages must not keep them for seconds."""
 
     async def test(broker: Any) -> None:

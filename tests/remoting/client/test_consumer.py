@@ -182,7 +182,9 @@ def test_members_share_queues_and_rebalance_after_a_notification(fake_peer: Any,
     run(fake_peer, fake_broker, test)
 
 
-def test_a_member_listed_twice_by_the_broker_gets_every_queue(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_only_member_of_a_group_gets_every_queue_if_the_broker_lists_that_member_repeatedly(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """A Java broker lists a reconnected member twice for two minutes, until it notices the lost connection."""
 
     async def test(broker: Any) -> None:
@@ -240,7 +242,9 @@ def test_a_retried_message_has_its_original_topic(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test)
 
 
-def test_an_orderly_message_is_delivered_after_its_predecessor_is_consumed(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_orderly_message_is_delivered_only_after_the_previous_message_is_consumed(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         for number in range(3):
@@ -426,7 +430,9 @@ def test_a_listener_that_is_a_plain_function_runs_in_a_thread(fake_peer: Any, fa
     run(fake_peer, fake_broker, test)
 
 
-def test_a_consumer_follows_an_offset_reset_from_the_broker(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_consumes_from_the_new_offset_after_the_broker_requests_an_offset_reset(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         for number in range(3):
             broker.put("T", 0, b"%d" % number)
@@ -484,7 +490,9 @@ def test_subscribing_with_a_filter_that_the_broker_refuses_raises_an_error(fake_
     run(fake_peer, fake_broker, test)
 
 
-def test_unsubscribing_commits_offsets_and_gives_up_the_queues(fake_peer: Any, fake_broker: Any) -> None:
+def test_unsubscribing_from_a_topic_commits_its_offsets_and_releases_its_queues(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Other members continue from the committed offsets, and other topics are still consumed."""
 
     async def test(broker: Any) -> None:
@@ -504,7 +512,9 @@ def test_unsubscribing_commits_offsets_and_gives_up_the_queues(fake_peer: Any, f
     run(fake_peer, fake_broker, test)
 
 
-def test_a_pull_consumer_pulls_and_commits_explicitly(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_pull_consumer_pulls_from_the_requested_offset_and_commits_the_given_offset(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         for number in range(3):
             broker.put("T", 0, b"%d" % number, f"TAGS\x01{'AB'[number % 2]}")

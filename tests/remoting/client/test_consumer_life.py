@@ -174,7 +174,7 @@ def test_the_lock_of_a_queue_lost_in_a_rebalance_is_renewed_until_the_running_li
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_listener_can_call_every_method_of_its_consumer_but_close(orderly: bool) -> None:
+def test_a_listener_can_call_every_method_of_its_consumer_except_close(orderly: bool) -> None:
     """Everything but close, which tells it where else to."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -212,7 +212,9 @@ def test_a_listener_can_call_every_method_of_its_consumer_but_close(orderly: boo
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_message_is_retried_if_its_listener_cancels_its_task(orderly: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_is_retried_if_its_listener_cancels_the_task_in_which_the_listener_runs(
+    orderly: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The worker that dies of it is replaced, and so is the task of a queue."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -237,7 +239,7 @@ def test_a_message_is_retried_if_its_listener_cancels_its_task(orderly: bool, ca
     assert ("another one takes its place" in caplog.text) is not orderly
 
 
-def test_two_concurrent_closes_of_a_consumer_return_after_everything_is_closed() -> None:
+def test_concurrent_calls_of_close_return_only_after_the_consumer_is_fully_closed() -> None:
     async def test(cluster: FakeCluster) -> None:
         begun = asyncio.Event()
 
@@ -257,7 +259,7 @@ def test_two_concurrent_closes_of_a_consumer_return_after_everything_is_closed()
     run(test)
 
 
-def test_a_second_close_of_a_consumer_finishes_a_canceled_close() -> None:
+def test_calling_close_again_after_a_canceled_close_finishes_closing_the_consumer() -> None:
     """Otherwise the member would keep its queues, and on a shared client it would pull them forever."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -334,7 +336,9 @@ def test_a_transaction_check_can_close_its_producer() -> None:
     run(test)
 
 
-def test_invalid_results_of_transaction_callbacks_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_transaction_callbacks_that_do_not_return_a_transaction_state_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A local part or a check that forgets its return leaves the transaction undecided, and says so."""
 
     async def test(cluster: FakeCluster) -> None:

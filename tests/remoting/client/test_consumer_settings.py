@@ -81,7 +81,7 @@ def test_a_message_that_no_broker_accepts_is_refused_when_created(arguments: dic
     assert len(str(failure.value)) < 400
 
 
-def test_a_mutable_body_is_copied() -> None:
+def test_changing_a_bytearray_does_not_change_the_body_of_a_message_created_from_the_bytearray() -> None:
     body = bytearray(b"abc")
     message = Message("T", body)  # type: ignore[arg-type]
     body[0] = 0

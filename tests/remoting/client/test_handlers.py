@@ -65,7 +65,9 @@ def test_each_message_handler_gets_the_messages_of_its_topic(fake_peer: Any, fak
     run(fake_peer, fake_broker, test)
 
 
-def test_message_handlers_stop_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker: Any) -> None:
+def test_message_handlers_leave_their_consumer_group_when_they_are_canceled_or_closed(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Both ways, at the end of ``asyncio.run`` and by ``close``, must leave the group."""
 
     async def test(broker: Any, consumers: Consumers) -> None:

@@ -77,7 +77,7 @@ def packed_with(package: str, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_lz4_and_zstd_bodies_are_decompressed_and_damage_refused(package: str, flags: int) -> None:
+def test_lz4_and_zstd_bodies_are_decompressed_and_damaged_bodies_are_refused(package: str, flags: int) -> None:
     """Round trip, and damage: a part of a body must not pass for the whole."""
     body = b"hello " * 100_000 + bytes(range(256)) * 1_000
     packed = packed_with(package, body)
@@ -92,7 +92,7 @@ def test_lz4_and_zstd_bodies_are_decompressed_and_damage_refused(package: str, f
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_lz4_and_zstd_bodies_are_bounded_in_size_and_memory(
+def test_decompression_of_lz4_and_zstd_bodies_is_limited_in_size_and_memory(
     package: str, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A body of exactly the limit is whole, one byte more is refused, and a bomb takes little more memory than the limit."""
@@ -127,7 +127,7 @@ def test_lz4_and_zstd_bodies_of_the_java_client_are_decompressed(flags: int) -> 
 
 
 @pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_decompressed_parts_unpacks_a_body_in_steps(package: str, flags: int) -> None:
+def test_decompressed_parts_decompresses_only_the_parts_of_a_body_that_are_read(package: str, flags: int) -> None:
     """Only the parts that are read are unpacked; damage is found at the end, as by :func:`decompress`."""
     body = bytes(range(256)) * 4_000 + bytes(100_000_000)
     packed = packed_with(package, body) if package else zlib.compress(body)

@@ -65,7 +65,9 @@ def test_names_wrapped_in_a_namespace_equal_those_of_the_java_client(resource: s
     st.sampled_from(["", "%RETRY%", "%DLQ%"]),
     st.text("ab_-", min_size=1, max_size=9),
 )
-def test_a_name_wrapped_in_a_namespace_is_unwrapped_and_not_wrapped_twice(name: str, prefix: str, plain: str) -> None:
+def test_wrapping_a_name_in_a_namespace_is_idempotent_and_unwrapping_restores_the_name(
+    name: str, prefix: str, plain: str
+) -> None:
     """Whatever the names: a message would go to a topic that nobody reads."""
     namespace = Namespace(name)
     wrapped = namespace.wrap(prefix + plain)
@@ -154,7 +156,7 @@ async def _committed(broker: EmbeddedBroker, group: str, topic: str) -> list[int
     return [offsets.query(topic, group, queue_id) for queue_id in range(2)]
 
 
-def test_two_namespaces_share_no_topics_and_groups(tmp_path: Path) -> None:
+def test_topics_and_groups_with_the_same_name_in_two_namespaces_are_separate(tmp_path: Path) -> None:
     """The reason for them: the same names, and each program has its own topic and its own group."""
 
     async def work(broker: EmbeddedBroker) -> None:

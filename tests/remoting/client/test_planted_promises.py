@@ -101,7 +101,7 @@ def a_gathered_message_waits_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_a_linger_time_longer_than_the_send_timeout_leaves_time_to_send())
+@bug(BUGS, lambda _caplog: timeouts.test_a_message_is_sent_in_time_if_the_linger_time_is_longer_than_the_send_timeout())
 def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
     def depart(self: Any, lane: Any, entry: Any) -> None:
         if lane.departure is None:

@@ -43,7 +43,7 @@ def has_room(held: ProcessQueue) -> bool:
         (CacheLimits(1_000, 300, 1_000), [400], 0),
     ],
 )
-def test_each_cache_limit_stops_pulling_until_it_is_no_longer_reached(
+def test_pulling_stops_when_any_cache_limit_is_reached_and_resumes_below_the_limit(
     limits: CacheLimits, sizes: list[int], kept: int
 ) -> None:
     """A slow listener must not have the whole topic in memory."""
@@ -57,7 +57,7 @@ def test_each_cache_limit_stops_pulling_until_it_is_no_longer_reached(
     assert has_room(held)
 
 
-def test_the_number_of_messages_consumed_after_an_unfinished_message_is_bounded() -> None:
+def test_pulling_stops_while_too_many_consumed_messages_follow_an_unfinished_message() -> None:
     """All that lies behind it comes again when the process dies, because it alone holds up what is committed."""
     held = held_queue(CacheLimits(1_000, 1 << 40, 10))
     messages = [message(number) for number in range(11)]

@@ -192,7 +192,9 @@ def test_a_message_whose_timeout_has_passed_is_not_sent(fake_peer: Any, fake_bro
     run(fake_peer, fake_broker, test)
 
 
-def test_closing_a_producer_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any, fake_broker: Any) -> None:
+def test_closing_a_producer_sends_messages_waiting_for_a_batch_and_refuses_later_sends(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The messages belong to other tasks, so they are sent although the body of the statement raised."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -212,7 +214,9 @@ def test_closing_a_producer_sends_gathered_messages_and_refuses_later_sends(fake
     run(fake_peer, fake_broker, test, linger_ms=3_600_000)
 
 
-def test_a_canceled_close_of_a_producer_leaves_no_send_waiting(fake_peer: Any, fake_broker: Any) -> None:
+def test_canceling_the_close_of_a_producer_ends_every_waiting_send_with_an_error(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = broker.peer.answers[320] = lambda asked: None
         await producer.queues("T")
@@ -446,7 +450,9 @@ def test_messages_of_a_sharding_key_stay_in_order_while_a_batch_is_unanswered(fa
     run(fake_peer, fake_broker, test)
 
 
-def test_canceling_a_send_withdraws_its_message_unless_it_was_sent(fake_peer: Any, fake_broker: Any) -> None:
+def test_canceling_a_send_before_its_batch_is_sent_removes_the_message_from_the_batch(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The other messages of the batch are sent as usual."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -570,7 +576,7 @@ def test_a_negative_linger_time_is_refused(fake_peer: Any, fake_broker: Any) -> 
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once came with Python 3.12")
-def test_sends_work_in_an_event_loop_with_eager_tasks(fake_peer: Any, fake_broker: Any) -> None:
+def test_batched_sends_succeed_in_an_event_loop_with_an_eager_task_factory(fake_peer: Any, fake_broker: Any) -> None:
     """A task that has ended before ``create_task`` returns must not be waited for, nor count as under way."""
 
     async def test(broker: Any, producer: Producer) -> None:

@@ -52,7 +52,7 @@ def test_a_message_is_sent_with_all_its_properties(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_are_sent_to_the_queues_in_turn(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_are_sent_to_the_queues_of_a_topic_in_round_robin_order(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         queues = await producer.queues("T")
         used = [(await producer.send(Message("T", b"%d" % number))).queue for number in range(4)]
@@ -112,7 +112,7 @@ def test_a_send_is_retried_after_a_lost_connection(fake_peer: Any, fake_broker: 
 
 
 @pytest.mark.parametrize("status", list(SendStatus))
-def test_incomplete_durability_of_a_stored_message_is_returned_as_the_send_status(
+def test_a_send_returns_the_durability_status_that_the_broker_reports_for_the_stored_message(
     fake_peer: Any, fake_broker: Any, status: SendStatus
 ) -> None:
     async def test(broker: Any, producer: Producer) -> None:
@@ -144,7 +144,7 @@ def test_a_send_creates_an_unknown_topic_with_a_bounded_number_of_queues(fake_pe
     run(fake_peer, fake_broker, test)
 
 
-def test_send_batch_sends_one_request(fake_peer: Any, fake_broker: Any) -> None:
+def test_send_batch_sends_all_its_messages_in_one_request(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         messages = [Message("T", b"%d" % number, tags="A", keys=[f"k{number}"], flag=number) for number in range(3)]
         result = await producer.send_batch(messages)

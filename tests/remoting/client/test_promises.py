@@ -89,7 +89,7 @@ def test_a_group_stays_registered_until_its_last_producer_closes(fake_peer: Any,
 
 @pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
 @pytest.mark.parametrize("wrong", [print, 9876, None, {"a:1": 1}.items()])
-def test_a_consumer_refuses_a_listener_in_the_place_of_the_name_server_addresses(kind: Any, wrong: Any) -> None:
+def test_a_consumer_refuses_a_listener_passed_in_place_of_the_name_server_addresses(kind: Any, wrong: Any) -> None:
     async def run() -> None:
         client = ClientInstance("127.0.0.1:1")
         for options in ({}, {"client": client}):

@@ -28,7 +28,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, PullConsumer], Aw
     asyncio.run(with_consumer())
 
 
-def test_polling_returns_messages_of_all_queues_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_polling_returns_every_message_of_all_assigned_queues_exactly_once(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         for number in range(5):
             broker.put("T", number % 2, b"%d" % number)
@@ -83,7 +83,7 @@ def test_polling_alternates_between_queues(fake_peer: Any, fake_broker: Any) -> 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_pull_that_the_broker_holds_outlasts_the_poll_that_started_it(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_pull_held_by_the_broker_is_reused_by_the_next_poll(fake_peer: Any, fake_broker: Any) -> None:
     """A poll that finds nothing leaves its pull with the broker: what comes between two polls is there for the second."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:

@@ -113,7 +113,7 @@ def test_a_requester_gets_replies_after_it_lost_its_connection(tmp_path: Path) -
     with_broker(tmp_path, work)
 
 
-def test_a_reply_to_a_message_that_is_no_request_is_refused() -> None:
+def test_make_reply_refuses_a_message_that_is_not_a_request() -> None:
     """Said before anything is sent."""
     made: dict[str, Any] = dict.fromkeys(MessageExt.__annotations__, 0)
     message = MessageExt(**{**made, "properties_bytes": b"UNIQ_KEY\x01K\x02CLUSTER\x01C"})
@@ -121,7 +121,7 @@ def test_a_reply_to_a_message_that_is_no_request_is_refused() -> None:
         make_reply(message, b"")
 
 
-def test_an_unexpected_reply_is_acknowledged(fake_peer: Any) -> None:
+def test_a_reply_that_matches_no_waiting_request_is_acknowledged_to_the_broker(fake_peer: Any) -> None:
     """The broker gets an answer, or it would wait ten seconds."""
 
     async def run() -> None:

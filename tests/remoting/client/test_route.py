@@ -54,7 +54,7 @@ def ask(routes: RouteCache, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_a_client_keeps_its_name_server_until_it_fails(first: int) -> None:
+def test_a_client_keeps_using_a_name_server_until_that_name_server_fails(first: int) -> None:
     """It then changes to the next of the list, and stays there when the first server is back."""
     servers = Servers()
     routes = cache(servers, first)
@@ -84,7 +84,7 @@ def test_every_name_server_is_tried_once_before_a_request_fails() -> None:
         assert servers.asked == ["b:1", "c:1", "a:1"]
 
 
-def test_concurrent_failures_advance_to_the_next_name_server_once() -> None:
+def test_requests_that_fail_concurrently_switch_to_the_next_name_server_only_once() -> None:
     """Ten requests that were under way when the server died must not go round in a circle."""
     servers = Servers()
     servers.down = {"a:1"}
@@ -168,7 +168,7 @@ def test_a_sharding_key_for_a_topic_without_queues_is_refused() -> None:
         route_of(0).queue_by_key("k")
 
 
-def test_an_ordered_topic_has_the_queues_of_its_order_configuration() -> None:
+def test_the_write_queues_of_an_ordered_topic_are_the_queues_in_its_order_configuration() -> None:
     """In its order, and also to a queue of a broker that is away: another one would get messages of a foreign key."""
     route = route_of(4, "b:2;c:1;")
     assert route.write_queues == (MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T"), MessageQueue("c", 0, "T"))
@@ -188,7 +188,9 @@ def test_only_invalid_entries_of_a_topic_order_configuration_are_ignored(caplog:
     assert route_of(4, "c:0;a:1").write_queues == (MessageQueue("a", 0, "T"),)
 
 
-def test_a_known_route_is_kept_while_a_restarted_name_server_lacks_it(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_cached_route_is_kept_while_a_restarted_name_server_has_no_route_for_the_topic(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """One that has just begun knows no topic until brokers have registered; and not every send in between must ask."""
 
     async def run() -> None:

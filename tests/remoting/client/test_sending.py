@@ -89,7 +89,9 @@ async def send_many(cluster: Cluster, producer: Producer, count: int = 12) -> se
     return set(cluster.asked)
 
 
-def test_a_retry_avoids_the_failed_broker_but_the_next_send_does_not(fake_peer: Any, fake_broker: Any) -> None:
+def test_without_latency_backoff_only_the_retry_of_a_failed_send_avoids_the_failed_broker(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Without back-off only the send that failed avoids the broker."""
 
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -101,7 +103,7 @@ def test_a_retry_avoids_the_failed_broker_but_the_next_send_does_not(fake_peer: 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_failed_broker_is_avoided_for_ten_minutes(fake_peer: Any, fake_broker: Any) -> None:
+def test_latency_backoff_avoids_a_failed_broker_for_ten_minutes(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["b"] = 14
         assert "b" in await send_many(cluster, producer)
@@ -149,7 +151,7 @@ def test_a_broker_is_not_avoided_after_refusing_an_illegal_message(fake_peer: An
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-def test_a_message_that_a_broker_did_not_store_durably_is_sent_to_another_broker(
+def test_retry_when_not_durable_sends_a_message_not_stored_durably_to_another_broker(
     fake_peer: Any, fake_broker: Any, code: int
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -183,7 +185,7 @@ def test_a_send_returns_the_status_of_the_stored_message_if_its_retry_fails(fake
     run(fake_peer, fake_broker, test, retry_when_not_durable=True, names="ab")
 
 
-def test_a_message_that_the_only_broker_did_not_store_durably_is_not_sent_again(
+def test_retry_when_not_durable_does_not_send_a_message_again_to_the_only_broker(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:

@@ -128,7 +128,9 @@ def test_refreshing_an_old_route_leaves_time_to_send_if_no_name_server_answers(k
     cluster.loop.run(run())
 
 
-def test_a_broker_that_only_the_order_configuration_names_is_not_waited_for(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_does_not_wait_for_a_broker_that_appears_only_in_the_order_configuration(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             broker = fake_broker(peer)
@@ -285,7 +287,7 @@ def test_messages_of_the_same_batch_keep_separate_timeouts() -> None:
     cluster.loop.run(run())
 
 
-def test_a_linger_time_longer_than_the_send_timeout_leaves_time_to_send() -> None:
+def test_a_message_is_sent_in_time_if_the_linger_time_is_longer_than_the_send_timeout() -> None:
     """Otherwise a message that no other joins would never be sent."""
     cluster = FakeCluster(Choices(1), brokers=1)
 

@@ -32,7 +32,7 @@ NOON_MS = 1_769_860_800_000
         (timedelta(0), 0),
     ],
 )
-def test_a_delay_is_sent_in_milliseconds(delay: Any, delay_ms: int) -> None:
+def test_a_delay_given_as_text_or_as_a_timedelta_is_sent_in_milliseconds(delay: Any, delay_ms: int) -> None:
     message = Message("T", b"x", delay=delay)
     assert message.delay == delay
     assert message.properties == {"TIMER_DELAY_MS": str(delay_ms)}

@@ -102,7 +102,9 @@ def test_each_call_of_a_listener_is_traced(fake_peer: Any, fake_broker: Any) -> 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_transaction_is_traced_to_its_end(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_transaction_is_traced_when_its_half_message_is_sent_and_when_the_transaction_ends(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         async with TransactionProducer(
             "pg", broker.peer.address, trace=True, check=lambda _: TransactionState.COMMIT

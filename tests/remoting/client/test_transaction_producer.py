@@ -127,7 +127,7 @@ def test_the_broker_checks_open_transactions(tmp_path: Path) -> None:
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_the_broker_checks_the_first_transaction_of_a_new_topic(tmp_path: Path) -> None:
+def test_the_broker_checks_a_transaction_whose_topic_has_no_route_yet(tmp_path: Path) -> None:
     """The topic has no route of its own yet: the broker must know the producer all the same, before its checks run out."""
 
     async def body(name_server: str, broker: Broker) -> None:

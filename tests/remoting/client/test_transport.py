@@ -29,7 +29,7 @@ def with_peer(fake_peer: type[Peer], test: Callable[[Peer, RemotingClient], Awai
     asyncio.run(run())
 
 
-def test_answers_are_paired_with_requests_in_any_order(fake_peer: type[Peer]) -> None:
+def test_answers_that_arrive_out_of_order_are_matched_to_their_requests(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append  # append returns None: no answer yet
@@ -102,7 +102,9 @@ def test_a_failed_connection_of_a_canceled_caller_is_not_reported_to_the_event_l
     with_peer(fake_peer, test)
 
 
-def test_a_lost_connection_fails_its_requests_and_is_replaced(fake_peer: type[Peer]) -> None:
+def test_a_lost_connection_fails_its_waiting_requests_and_is_replaced_by_the_next_request(
+    fake_peer: type[Peer],
+) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: peer.transports[0].abort()
         with pytest.raises(RemotingError, match="is lost"):
@@ -131,7 +133,7 @@ def test_an_idle_connection_is_closed(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test, idle_timeout_s=0.02)
 
 
-def test_oneway_requests_return_without_an_answer(fake_peer: type[Peer]) -> None:
+def test_a_oneway_request_returns_without_waiting_for_an_answer(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         await client.invoke_oneway(peer.address, request(15))
         await peer.until(lambda: bool(peer.requests))
@@ -247,7 +249,7 @@ def test_parse_address_accepts_ipv6_and_refuses_invalid_addresses() -> None:
             parse_address(wrong)
 
 
-def test_a_thread_without_an_event_loop_sends_requests_by_a_loop_thread(fake_peer: type[Peer]) -> None:
+def test_a_thread_without_an_event_loop_can_send_requests_through_a_loop_thread(fake_peer: type[Peer]) -> None:
     """The peer runs in a loop of its own; the client's calls block a worker thread, as a script would."""
 
     async def run() -> None:
@@ -331,7 +333,7 @@ def test_each_request_has_a_separate_deadline(fake_peer: type[Peer], timeouts_ms
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-def test_the_next_request_works_after_requests_are_canceled_at_any_time(
+def test_a_new_request_succeeds_after_earlier_requests_are_canceled_at_any_time(
     fake_peer: type[Peer], cancelled: list[tuple[int, bool]]
 ) -> None:
     """Whenever a caller gives up, before the connection is made or after the answer has come, the next request works."""
@@ -392,7 +394,7 @@ def test_a_slow_answer_does_not_close_a_connection_on_which_other_requests_are_a
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "closing"])
-def test_a_connection_that_is_lost_at_once_does_not_block_the_event_loop(
+def test_a_connection_lost_immediately_after_it_opens_does_not_block_the_event_loop(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """A request that begins in that turn of the loop must not wait for the attempt that is over, again and again, for good."""
@@ -427,7 +429,7 @@ def test_a_connection_that_is_lost_at_once_does_not_block_the_event_loop(
     with_peer(fake_peer, test)
 
 
-def test_the_error_of_a_plain_client_at_a_tls_server_names_the_tls_option(fake_peer: type[Peer]) -> None:
+def test_the_error_of_a_client_without_tls_at_a_tls_server_mentions_the_tls_option(fake_peer: type[Peer]) -> None:
     """A plain frame gets an alert of TLS, which is no frame."""
 
     async def run() -> None:

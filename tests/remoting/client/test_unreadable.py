@@ -298,7 +298,7 @@ def test_a_broadcasting_consumer_skips_an_unreadable_message(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_message_that_client_and_broker_cannot_read_is_skipped_after_its_retries(
+def test_an_unreadable_message_that_the_broker_refuses_to_take_back_is_skipped_after_its_retries(
     fake_peer: Any, fake_broker: Any, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After as many tries as a message has: else it would hold up for good what its queue commits."""
@@ -392,7 +392,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_pulled_messages_are_grouped_in_order_and_each_message_kept_from_the_listener_is_alone_in_its_group(
+def test_pulled_messages_are_grouped_in_order_and_each_withheld_message_is_alone_in_its_group(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""

@@ -118,7 +118,7 @@ def test_the_returned_configuration_of_a_group_has_the_json_form_of_rocketmq_5(b
     }
 
 
-def test_a_topic_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
+def test_the_answer_to_a_topic_deletion_is_an_error_if_the_deletion_is_not_durable(bench: Any, ask: Any) -> None:
     """If it cannot be made durable, the answer says so, and the topic is still deleted at this broker."""
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.topics.put(TopicConfig(topic_name="T"))
@@ -204,7 +204,7 @@ def test_groups_are_created_changed_and_deleted(with_topic: Any, ask: Any) -> No
     assert bench.state.offsets.query("T", "g", 0) == -1
 
 
-def test_queue_locks_are_granted_and_refused_over_the_wire(bench: Any, ask: Any) -> None:
+def test_a_client_gets_a_queue_lock_only_while_no_other_client_holds_the_lock(bench: Any, ask: Any) -> None:
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     q0 = {"brokerName": "b", "queueId": 0, "topic": "T"}
 
@@ -231,7 +231,9 @@ def test_queue_locks_are_granted_and_refused_over_the_wire(bench: Any, ask: Any)
         assert ask(handlers, bench.request(Code.LOCK_BATCH_MQ, None, body)).code == 1
 
 
-def test_consume_statistics_have_the_lag_of_groups(with_topic: Any, ask: Any) -> None:
+def test_consume_statistics_of_a_group_have_the_broker_offset_and_consumer_offset_of_each_queue(
+    with_topic: Any, ask: Any
+) -> None:
     bench = with_topic
     bench.state.stats.consume_tps = lambda group, topic: 1.5
     handlers = AdminGroupProcessor(bench.state.api).handlers()
@@ -254,7 +256,7 @@ def test_consume_statistics_have_the_lag_of_groups(with_topic: Any, ask: Any) ->
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_the_broker_clones_offsets_to_a_group_compares_offsets_of_groups_and_returns_consume_time_spans(
+def test_offsets_of_a_group_are_cloned_and_compared_and_consume_time_spans_are_returned(
     with_topic: Any, ask: Any
 ) -> None:
     bench = with_topic
@@ -282,7 +284,9 @@ def test_the_broker_clones_offsets_to_a_group_compares_offsets_of_groups_and_ret
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
 
 
-def test_tables_with_numeric_keys_are_returned_in_standard_json_on_request(with_topic: Any, ask: Any) -> None:
+def test_json_with_numeric_keys_is_returned_with_quoted_keys_if_standard_json_is_requested(
+    with_topic: Any, ask: Any
+) -> None:
     """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
@@ -410,7 +414,7 @@ def test_requests_of_admin_tools_are_forwarded_to_the_clients_of_a_group(
     asyncio.run(play())
 
 
-def test_settings_are_returned_and_changed_only_from_an_allow_list(bench: Any, ask: Any) -> None:
+def test_broker_settings_are_returned_and_only_settings_on_an_allow_list_can_be_changed(bench: Any, ask: Any) -> None:
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     before = ask(handlers, bench.request(Code.GET_BROKER_CONFIG))
     assert fastjson.loads(before.ext_fields["version"])["counter"] == 0
@@ -442,7 +446,7 @@ def test_settings_formatted_as_java_properties_are_ascii_and_read_back_unchanged
     assert read_properties(raw) == values
 
 
-def test_statistics_of_the_last_minute_are_returned(bench: Any, ask: Any) -> None:
+def test_a_broker_statistic_has_the_sum_average_and_rate_of_the_last_minute(bench: Any, ask: Any) -> None:
     stats = bench.state.stats.table
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     ask_for = bench.request(Code.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})
@@ -465,7 +469,7 @@ def test_statistics_of_the_last_minute_are_returned(bench: Any, ask: Any) -> Non
     assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
 
 
-def test_runtime_figures_have_every_key_that_admin_tools_read(bench: Any, ask: Any) -> None:
+def test_the_runtime_info_of_a_broker_has_every_key_that_admin_tools_read(bench: Any, ask: Any) -> None:
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     for _ in range(7):
         bench.state.stats.put_messages += 100

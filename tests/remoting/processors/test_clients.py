@@ -47,7 +47,9 @@ def test_a_heartbeat_registers_a_member_and_creates_the_retry_topic(bench: Any, 
     assert len(bench.channel.sent) == 1
 
 
-def test_retry_topics_are_marked_in_unit_mode_and_created_for_groups_with_long_names(bench: Any, ask: Any) -> None:
+def test_retry_topics_get_the_unit_flag_from_unit_mode_clients_and_exist_for_long_group_names(
+    bench: Any, ask: Any
+) -> None:
     """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
     handlers = ClientManageProcessor(bench.state.api).handlers()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))
@@ -115,7 +117,7 @@ def test_listing_the_members_of_an_empty_group_is_an_error(bench: Any, ask: Any)
     assert fastjson.loads(answer.body) == {"consumerIdList": ["a"]}
 
 
-def test_consumer_offsets_are_stored_and_default_to_0_while_the_whole_queue_is_in_memory(bench: Any, ask: Any) -> None:
+def test_a_consumer_offset_is_returned_as_stored_or_as_0_if_the_whole_queue_is_in_memory(bench: Any, ask: Any) -> None:
     handlers = ConsumerManageProcessor(bench.state.api).handlers()
     queue = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}

@@ -44,7 +44,7 @@ def request_of(frame: dict[str, Any], channel: Any) -> Request:
     return request
 
 
-def test_the_name_server_gives_the_recorded_answers_of_rocketmq(
+def test_recorded_name_server_requests_get_the_response_codes_and_json_keys_of_rocketmq(
     frames: list[dict[str, Any]], bench: Any, ask: Any
 ) -> None:
     routes, kv = RouteInfoManager(bench.clock), KVConfigManager()
@@ -70,7 +70,9 @@ def test_the_name_server_gives_the_recorded_answers_of_rocketmq(
     assert compared > 10
 
 
-def test_every_recorded_request_is_answered(frames: list[dict[str, Any]], bench: Any, ask: Any) -> None:
+def test_recorded_broker_requests_get_the_response_codes_and_json_keys_of_rocketmq(
+    frames: list[dict[str, Any]], bench: Any, ask: Any
+) -> None:
     handlers = {}
     for processor in (
         ClientManageProcessor(bench.state.api),

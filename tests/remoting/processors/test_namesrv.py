@@ -200,7 +200,7 @@ def test_key_values_are_stored_listed_and_deleted(names: Names) -> None:
     assert names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="none").code == 22
 
 
-def test_only_listed_settings_of_the_name_server_can_be_changed(names: Names) -> None:
+def test_a_name_server_setting_outside_the_allow_list_cannot_be_changed(names: Names) -> None:
     text = names.ask(Code.GET_NAMESRV_CONFIG).body.decode()
     assert "orderMessageEnable=false\n" in text
     assert "listenPort=9876\n" in text
@@ -210,7 +210,7 @@ def test_only_listed_settings_of_the_name_server_can_be_changed(names: Names) ->
         assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code
 
 
-def test_the_name_server_config_processor_passes_the_processor_test_kit() -> None:
+def test_the_name_server_config_processor_passes_the_test_kit_for_processors() -> None:
     """A value that was put is found until it is deleted; settings are told without an error."""
     key = {"namespace": "N", "key": "k"}
     samples = [

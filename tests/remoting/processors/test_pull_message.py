@@ -178,7 +178,7 @@ def test_a_forbidden_pull_is_refused_with_the_response_code_that_clients_expect(
     assert answer.code == code
 
 
-def test_a_pull_needs_permission_of_broker_group_and_topic(pulls: Pulls) -> None:
+def test_a_pull_needs_read_permission_of_broker_and_topic_and_an_enabled_consumer_group(pulls: Pulls) -> None:
     """An administrator can stop reading at each of these three places."""
     state = pulls.state
     config = state.topics.select("T")
@@ -194,7 +194,7 @@ def test_a_pull_needs_permission_of_broker_group_and_topic(pulls: Pulls) -> None
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_pulls_are_postponed_when_the_event_loop_iteration_takes_too_long(pulls: Pulls) -> None:
+def test_pulls_after_the_first_are_postponed_if_the_event_loop_iteration_takes_too_long(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True
@@ -203,7 +203,7 @@ def test_pulls_are_postponed_when_the_event_loop_iteration_takes_too_long(pulls:
     assert pulls.server.postponed == others
 
 
-def test_the_pull_processor_leaves_all_checks_and_store_access_to_the_code_shared_by_all_protocols() -> None:
+def test_the_pull_processor_has_no_checks_and_no_store_access_of_its_own() -> None:
     """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
     source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
     assert code_lines(source) <= 150

@@ -119,7 +119,9 @@ def test_no_replies_are_stored_if_the_setting_store_reply_is_false(replying: Any
         (response(command(326), 1, "no"), "reply.refused"),
     ],
 )
-def test_a_reply_that_the_requester_did_not_accept_is_refused(replying: Any, outcome: Any, said: str) -> None:
+def test_a_replier_gets_an_error_if_the_requester_did_not_accept_the_reply(
+    replying: Any, outcome: Any, said: str
+) -> None:
     """A requester that is silent, gone or unwilling: the replier is told, and the reply is stored all the same."""
     replying.asker.answers[:] = [outcome]
     answer = replying.send()
@@ -138,7 +140,7 @@ def test_a_reply_to_an_unknown_requester_is_refused(replying: Any) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(FlushStatus.TIMEOUT, 10), (FlushStatus.FENCED, 14)])
-def test_a_reply_is_answered_with_the_durability_response_codes_of_a_send(
+def test_a_reply_that_is_not_stored_durably_gets_the_response_code_that_a_send_would_get(
     replying: Any, status: FlushStatus, code: int
 ) -> None:
     replying.state.store.status = status

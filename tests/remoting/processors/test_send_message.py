@@ -94,7 +94,7 @@ def sends(bench: Any, tmp_path: Path) -> Iterator[Sends]:
     made.store.close()
 
 
-def test_sends_are_stored_and_answered(sends: Sends) -> None:
+def test_sends_are_stored_in_order_and_answered_with_queue_offsets_and_message_ids(sends: Sends) -> None:
     """In their order, with queue, offset and message id, and the pool and the connection have room again."""
     first, second = sends.process(sends.send(b"1"), sends.send(b"2"))
     assert (first.code, second.code) == (0, 0)
@@ -118,7 +118,7 @@ def test_the_fast_encoder_and_the_general_encoder_write_the_same_send_answer(sen
     assert command.ext_fields["queueOffset"] == "1"
 
 
-def test_a_refused_send_does_not_fail_the_sends_that_are_processed_with_it(sends: Sends) -> None:
+def test_valid_sends_succeed_if_other_sends_processed_at_the_same_time_are_refused(sends: Sends) -> None:
     """A missing topic, a queue that is not there, a defect in the intake."""
     intake, single = sends.state.intake, sends.state.intake.single
 

@@ -141,7 +141,7 @@ def test_the_fast_failure_of_late_sends_is_off_by_default() -> None:
     assert not BrokerConfig().admission.fast_failure
 
 
-def test_the_refusal_of_a_send_that_waited_too_long_says_where_the_send_waited() -> None:
+def test_the_refusal_of_a_send_that_waited_too_long_reports_the_place_and_length_of_the_wait() -> None:
     control = FastFailure()
     control.appended(1.0, 0.003)
     control.arrived(1.05, 2)
@@ -173,7 +173,7 @@ def test_a_send_that_waited_for_a_slow_append_is_refused() -> None:
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
-def test_a_send_left_for_the_next_event_loop_iteration_is_checked_in_that_iteration() -> None:
+def test_a_send_postponed_to_the_next_event_loop_iteration_is_refused_if_overdue_by_then() -> None:
     """A turn takes no more than so many bytes; what a read brought may be parted by that."""
     control = FastFailure()
     control.arrived(1.0, 3)
@@ -233,7 +233,9 @@ async def _send(tmp_path: Path, fast_failure: bool) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("fast_failure", [True, False])
-def test_a_broker_refuses_late_sends_only_with_fast_failure(tmp_path: Path, fast_failure: bool) -> None:
+def test_late_sends_are_refused_if_fast_failure_is_on_and_stored_if_fast_failure_is_off(
+    tmp_path: Path, fast_failure: bool
+) -> None:
     """A refused send is answered and not stored; without the setting the same send is stored, however late."""
     code, remark = asyncio.run(_send(tmp_path, fast_failure))
     assert code == (2 if fast_failure else 0)

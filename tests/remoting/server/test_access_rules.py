@@ -132,7 +132,7 @@ def expected(code: int, who: str) -> str:
     return "ok" if allowed[who] else "acl.permission"
 
 
-def test_every_request_code_has_exactly_one_access_class() -> None:
+def test_every_request_code_has_exactly_one_access_rule() -> None:
     """A declaration without a rule is refused to everybody, and this says so before a user does."""
     classes = (READER, WRITER, EITHER, EVERY_ACCOUNT, ADMIN, PUSHED, NOBODY)
     assert sorted(code for group in classes for code in group) == sorted(map(int, RequestCode))
@@ -178,7 +178,7 @@ def test_unknown_request_codes_are_refused(code: int, tmp_path: Path) -> None:
     assert outcome(door, asked(code)) == "3"
 
 
-def test_the_acl_extra_codes_setting_classifies_the_request_codes_of_plugins(tmp_path: Path) -> None:
+def test_the_acl_extra_codes_setting_defines_who_may_send_the_request_codes_of_plugins(tmp_path: Path) -> None:
     """``acl.extra_codes``."""
     door = authenticator(tmp_path)
     assert [outcome(door, asked(60_001, who)) for who in (None, "nothing-key")] == ["acl.unsigned", "ok"]
@@ -187,7 +187,7 @@ def test_the_acl_extra_codes_setting_classifies_the_request_codes_of_plugins(tmp
 
 
 @pytest.mark.parametrize(("code", "name"), [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b")])
-def test_sends_need_permission_for_their_topic_under_every_name_of_the_topic_field(
+def test_a_send_needs_permission_for_its_topic_whether_the_topic_field_is_named_topic_or_b(
     code: int, name: str, tmp_path: Path
 ) -> None:
     """Batches need PUB; a retry topic needs its own group, whatever group the request names; a trace is taken, nothing else."""
@@ -251,7 +251,7 @@ def test_address_lists_restrict_access_and_do_not_replace_a_signature(tmp_path: 
     assert outcome(door, asked(25, "local-key")) == "acl.address"
 
 
-def test_listed_addresses_need_no_signature_if_access_control_is_set_to_behave_exactly_as_rocketmq(
+def test_whitelisted_addresses_need_no_signature_in_the_strict_rocketmq_compatibility_mode(
     tmp_path: Path,
 ) -> None:
     """``compat: strict``: a listed address needs no signature, globally not even a key."""

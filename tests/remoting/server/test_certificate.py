@@ -103,7 +103,7 @@ def test_the_expiry_of_an_unreadable_certificate_is_none(tmp_path: Path) -> None
 
 
 @given(st.binary(max_size=400), st.integers(0, 420), st.integers(0, 255))
-def test_damaged_certificates_raise_only_value_or_index_errors(noise: bytes, at: int, byte: int) -> None:
+def test_damaged_certificates_raise_only_value_error_or_index_error(noise: bytes, at: int, byte: int) -> None:
     """The reader must also end quickly on any damaged file."""
     bent = bytearray(made(b"301231235959Z"))
     bent[at % len(bent)] = byte

@@ -114,7 +114,7 @@ def test_connection_hooks_are_called_once_for_each_connection_event() -> None:
     assert heard == [("open", peer), ("idle", peer), ("fail", peer), ("close", peer)]
 
 
-def test_closing_a_server_waits_for_its_connections_and_aborts_slow_connections() -> None:
+def test_closing_a_server_waits_for_connections_to_close_and_aborts_those_that_take_too_long() -> None:
     """A peer that never reads its answers must not keep a broker from stopping."""
 
     async def close() -> list[str]:

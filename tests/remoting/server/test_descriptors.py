@@ -43,12 +43,14 @@ def holes_filled(fd: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("limit", "ceiling"), [(1_024, 1_024 - RESERVED_MAX), (1 << 20, (1 << 20) - RESERVED_MAX), (256, 192), (64, 48)]
 )
-def test_the_ceiling_of_connections_follows_the_file_descriptor_limit(limit: int, ceiling: int) -> None:
+def test_a_part_of_the_file_descriptor_limit_is_reserved_and_not_available_to_connections(
+    limit: int, ceiling: int
+) -> None:
     """A small limit must leave something to both."""
     assert connections_ceiling(limit) == ceiling
 
 
-def test_there_is_room_for_a_connection_while_any_file_descriptor_below_the_ceiling_is_free(
+def test_there_is_room_for_a_new_connection_while_an_unreserved_file_descriptor_is_free(
     limits: tuple[int, int],
 ) -> None:
     """Whoever holds the descriptors: those of a program around count as well, and the limit is looked at each time."""
@@ -67,7 +69,7 @@ def test_there_is_room_for_a_connection_while_any_file_descriptor_below_the_ceil
         os.close(taken.pop())
 
 
-def test_there_is_no_room_for_a_connection_without_free_file_descriptors(limits: tuple[int, int]) -> None:
+def test_there_is_no_room_for_a_new_connection_if_no_file_descriptor_is_free(limits: tuple[int, int]) -> None:
     """Not even for the look."""
     with socket.socket() as listening:
         lowest = os.dup(listening.fileno())

@@ -105,7 +105,7 @@ def test_request_hooks_are_called_after_the_authenticators(peer: Peer) -> None:
     assert (seen, failed) == ([2, 3, 4], [3])
 
 
-def test_a_request_gate_without_authenticators_and_hooks_checks_no_requests() -> None:
+def test_requests_are_not_checked_if_there_are_no_authenticators_and_no_request_hooks() -> None:
     """Requests are then read and answered the short way."""
     gate = RequestGate(ManualClock(), {}, (), _unexpected)
     assert not gate.is_watched

@@ -88,7 +88,7 @@ def work(answered: list[tuple[str, int]]) -> RequestScheduler:
 
 
 @in_loop
-async def test_requests_of_connections_are_served_in_turn_and_new_connections_first(
+async def test_the_scheduler_serves_one_request_per_connection_in_turn_and_new_connections_first(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
@@ -162,7 +162,9 @@ async def test_requests_of_a_closed_connection_are_dropped(work: RequestSchedule
 
 
 @in_loop
-async def test_frames_are_processed_in_parts_while_reading_is_paused(work: RequestScheduler) -> None:
+async def test_many_frames_of_a_connection_are_processed_in_several_steps_while_its_reading_is_paused(
+    work: RequestScheduler,
+) -> None:
     """In their order."""
     peer = Peer("busy")
     frames = [b"%d" % number for number in range(40)]
@@ -175,7 +177,7 @@ async def test_frames_are_processed_in_parts_while_reading_is_paused(work: Reque
 
 
 @in_loop
-async def test_requests_wait_for_the_next_event_loop_iteration_after_the_time_slice_ends() -> None:
+async def test_requests_wait_for_the_next_event_loop_iteration_if_the_time_slice_is_used_up() -> None:
     """Outside a turn of the sockets, too: what comes after it waits, and the next turn of the loop has a slice of its own."""
     now_s = 100.0
     work = RequestScheduler(lambda request: None, lambda: now_s)

@@ -69,14 +69,14 @@ def test_the_last_registered_processor_of_a_request_code_is_used() -> None:
     assert (7 in table.batch_handlers, table.handlers[7][1].name) == (False, "c")
 
 
-def test_a_batch_processor_is_registered_as_the_batch_handler_of_every_request_code_declared_for_it() -> None:
+def test_a_batch_processor_handles_batches_of_every_request_code_declared_for_that_processor() -> None:
     """The processor itself declares whether its batches may wait."""
     table = RequestTable()
     table.add_processor(Batches(), declared_by(Painter), pools(), "a test")
     assert set(table.batch_handlers) == {20_001, 20_002} == table.may_wait
 
 
-def test_an_object_that_is_no_processor_is_refused() -> None:
+def test_registering_an_object_that_is_not_a_processor_raises_plugin_error() -> None:
     """At the start, with who registered it."""
     wrong: Any = object()
     with pytest.raises(PluginError, match="a test cannot be used"):

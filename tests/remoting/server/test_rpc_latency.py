@@ -162,7 +162,7 @@ def test_latencies_of_oneway_requests_are_counted_separately(tmp_path: Path, set
     live(tmp_path, work, setting)
 
 
-def test_pulls_on_the_fast_path_are_each_counted_once_in_the_latency_histogram_of_all_pulls() -> None:
+def test_pulls_on_the_fast_path_and_other_pulls_are_each_counted_once_in_the_latency_histogram() -> None:
     """The broker's statistics count them; those that are counted here, and those of before, are not counted twice."""
     found = [(10, 1.0), (15, 1.0012), (15, 1.0012), (16, 9.0)]
     latency = RpcLatency(iter(found).__next__)
@@ -198,7 +198,7 @@ def test_latency_is_measured_only_if_metrics_are_enabled(tmp_path: Path) -> None
             assert (broker.server.latency is not None) is is_on
 
 
-def test_each_latency_is_counted_once_and_only_a_bounded_number_of_uncounted_latencies_is_kept() -> None:
+def test_each_latency_is_counted_once_and_the_number_of_latencies_not_yet_counted_is_limited() -> None:
     """They are counted when somebody reads them, or when they are many."""
     latency = RpcLatency(lambda: (0, 0.0))
     for _ in range(3 * NOTES_MAX):

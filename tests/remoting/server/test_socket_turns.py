@@ -293,7 +293,7 @@ async def test_closing_a_transport_sends_buffered_bytes_and_aborting_discards_th
 
 
 @on_both
-async def test_a_peer_that_closes_before_it_reads_its_answers_ends_the_connection_once(
+async def test_a_connection_is_reported_as_lost_only_once_if_its_peer_closes_before_reading_the_answers(
     turns: SocketTurns | None,
 ) -> None:
     transport, peer, theirs = await join(turns)
@@ -372,7 +372,9 @@ async def test_a_connection_closed_earlier_in_an_event_loop_iteration_is_not_rea
 
 
 @on_both
-async def test_read_sizes_grow_and_shrink_with_the_traffic(turns: SocketTurns | None) -> None:
+async def test_all_bytes_are_received_when_heavy_traffic_is_followed_by_light_traffic(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     much = bytes(range(256)) * 8_000
     await asyncio.to_thread(theirs.sendall, much)
@@ -385,7 +387,7 @@ async def test_read_sizes_grow_and_shrink_with_the_traffic(turns: SocketTurns | 
     await end(transport, peer, theirs)
 
 
-def test_a_listening_socket_without_free_file_descriptors_pauses_and_accepts_later(
+def test_a_listening_socket_accepts_again_after_a_pause_if_no_file_descriptor_was_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel tells of a waiting connection with every turn; to try at once again would take the whole processor."""

@@ -48,7 +48,9 @@ def test_pending_bytes_counts_buffered_bytes() -> None:
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 0, 3, 1001, 2**31 - 1])
 @pytest.mark.parametrize("piece_bytes", [1, 3, 4])
-def test_an_invalid_frame_length_is_refused_at_once(length: int, piece_bytes: int) -> None:
+def test_a_frame_with_an_invalid_length_is_refused_as_soon_as_its_length_field_is_read(
+    length: int, piece_bytes: int
+) -> None:
     """Nothing may be buffered for a frame that will not be accepted."""
     decoder = FrameDecoder(max_frame_bytes=1000)
     field = struct.pack(">i", length)
@@ -59,7 +61,7 @@ def test_an_invalid_frame_length_is_refused_at_once(length: int, piece_bytes: in
     assert decoder.pending_bytes <= 4
 
 
-def test_the_largest_frame_is_accepted() -> None:
+def test_a_frame_of_exactly_the_maximum_size_is_accepted() -> None:
     assert FrameDecoder(max_frame_bytes=1000).feed(framed(bytes(1000))) == [bytes(1000)]
 
 

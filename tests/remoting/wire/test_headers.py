@@ -137,7 +137,7 @@ def test_every_header_class_belongs_to_a_known_request_code() -> None:
     assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
 
 
-def test_the_typed_header_decoder_uses_the_same_header_class_for_a_request_code_as_its_processor() -> None:
+def test_the_typed_decoder_and_the_processor_of_a_request_code_use_the_same_header_class() -> None:
     """Otherwise a hot request would reach its processor with another header than a rare one."""
     assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 

@@ -53,7 +53,7 @@ def test_fastjson_style_leaves_numeric_keys_unquoted() -> None:
     )
 
 
-def test_standard_style_is_strict_json_sorted_and_ascii() -> None:
+def test_the_standard_json_style_writes_ascii_json_with_quoted_and_sorted_keys() -> None:
     encoded = dumps(ROUTE, "standard")
     assert encoded.isascii()
     assert list(json.loads(encoded)["brokerDatas"][0]["brokerAddrs"]) == ["0", "1"]
@@ -107,7 +107,7 @@ def test_a_malformed_heartbeat_raises_a_syntax_error(body: bytes) -> None:
         HeartbeatData.decode(body)
 
 
-def test_a_body_above_the_limit_is_refused() -> None:
+def test_a_json_body_longer_than_the_maximum_length_is_refused() -> None:
     with pytest.raises(JsonSyntaxError, match="at most"):
         fastjson.loads(b"'" + b" " * JSON_BODY_MAX_BYTES)
 

@@ -111,7 +111,7 @@ def test_ref_members_of_json_are_replaced_by_the_values_they_refer_to() -> None:
     assert fastjson.loads('{"a":{"$ref":"$"}}') == {"a": None}
 
 
-def test_references_expand_to_at_most_one_value_per_character_of_text() -> None:
+def test_json_whose_references_expand_to_more_values_than_it_has_characters_is_refused() -> None:
     """Readers copy what is named: seven thousand numbers named nine hundred times would be six million values."""
     few, many = ('{"a":[' + "1," * 20 + '1],"b":[' + '{"$ref":"$.a"},' * count + "1]}" for count in (3, 30))
     assert fastjson.loads(few)["b"] == [[1] * 21] * 3 + [1]

@@ -25,7 +25,7 @@ def _check(rows: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(NAMES, st.builds(TopicConfig, topic_name=NAMES, order=st.booleans()), max_size=5))
-def test_json_of_a_table_encoded_in_pieces_equals_the_json_of_the_table_encoded_as_a_whole(
+def test_a_table_encoded_in_pieces_gives_the_same_json_as_the_table_encoded_at_once(
     rows: dict[str, TopicConfig],
 ) -> None:
     """Names of old files, and of files that somebody has edited, may hold anything."""

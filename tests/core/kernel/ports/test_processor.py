@@ -50,7 +50,7 @@ def asked(code: int, ext_fields: dict[str, str] | None = None, flag: int = 0) ->
     return Request(None, code, 1, flag, 0, "JAVA", 0, ext_fields, b"")  # type: ignore[arg-type]
 
 
-def test_a_handlers_declaration_has_header_pool_access_rule_auditing_and_summary_of_each_request_code() -> None:
+def test_a_handler_declares_header_pool_access_rule_audit_flag_and_summary_for_each_request_code() -> None:
     """In the order of definition, with the first paragraph of the docstring in one line."""
     mix, *look = declared_by(Paint)
     assert mix == RequestDeclaration(
@@ -86,7 +86,7 @@ def test_a_plugins_handler_of_a_built_in_request_code_keeps_the_access_rule_of_t
     assert own.under(built_in) is own
 
 
-def test_a_request_header_is_decoded_by_its_class() -> None:
+def test_a_request_header_is_decoded_into_the_requested_header_class() -> None:
     """A missing field refuses the request; a header that was decoded with the frame is not decoded again."""
     assert asked(1, {"consumerGroup": "G"}).header(ConsumerGroupRequestHeader).consumer_group == "G"
     with pytest.raises(RefusedError, match="consumerGroup"):

@@ -139,7 +139,7 @@ print("landed")
 
 
 @pytest.mark.parametrize("renamings", [1, 2, 3, 6])
-def test_a_landing_zone_has_each_message_once_after_a_kill_between_data_and_manifest(
+def test_a_landing_zone_has_each_message_once_after_a_sigkill_between_file_renames(
     tmp_path: Path, little_log: LittleLog, renamings: int
 ) -> None:
     """The real thing: SIGKILL right after the manifest, or after some of the files got their names, on a real disk."""

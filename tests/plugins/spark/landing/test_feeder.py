@@ -210,7 +210,7 @@ def test_stopping_the_export_to_the_landing_zone_writes_all_waiting_messages() -
     assert bench.lander.closed == 1
 
 
-def test_stopping_the_export_to_the_landing_zone_gives_up_a_hanging_writer_after_the_stop_timeout() -> None:
+def test_stopping_the_export_to_the_landing_zone_aborts_a_hanging_writer_after_the_stop_timeout() -> None:
     """A landing zone on a disk that hangs must not keep the broker from stopping."""
     bench = Bench(attrs.evolve(SETTINGS, stop_timeout_ms=50))
     bench.begin = 0

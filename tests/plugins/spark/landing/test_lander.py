@@ -58,7 +58,7 @@ def test_the_landing_writer_reads_no_record_beyond_the_given_log_position(
         lander.close()
 
 
-def test_a_reader_of_a_landing_zone_gets_columns_for_the_topic_and_for_the_date_of_each_partition(
+def test_pyarrow_reads_topic_and_date_columns_from_the_partition_folders_of_a_landing_zone(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """pyarrow's dataset, which pandas uses too: partitions by name, the manifest passed over, names turned back."""
@@ -98,7 +98,9 @@ def test_a_landing_zone_gets_only_configured_topics_and_system_topics_only_if_ex
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_a_part_of_the_log_without_rows_adds_no_commit_to_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_log_range_without_messages_for_the_landing_zone_adds_no_commit_to_the_manifest(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
     lander = Lander(little_log.task(tmp_path / "zone", topics=("Payments",)), 0)
     try:
@@ -132,7 +134,9 @@ def test_a_restarted_landing_writer_continues_at_the_log_position_in_the_manifes
     assert sum(len(commit.files) for commit in commits) == len(visible(on_disk(zone)))
 
 
-def test_joining_old_commit_files_keeps_all_entries_of_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
+def test_merging_old_commit_files_of_the_manifest_keeps_all_manifest_entries(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """A commit each ten seconds makes three million files a year; joined, the chain stays whole and readable."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)
@@ -190,7 +194,7 @@ def test_two_writers_cannot_use_one_landing_zone_at_the_same_time(tmp_path: Path
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_messages_deleted_before_their_export_to_the_landing_zone_are_an_error_or_a_manifest_gap(
+def test_an_export_to_the_landing_zone_fails_at_deleted_messages_or_records_a_gap_if_allowed(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""
@@ -218,7 +222,7 @@ def test_messages_deleted_before_their_export_to_the_landing_zone_are_an_error_o
     assert [c.lost_to_bytes for c in Manifest(OS_DISK, zone).commits() if c.lost_to_bytes is not None] == [low]
 
 
-def test_exporting_a_damaged_log_to_a_landing_zone_is_an_error_with_file_and_position(
+def test_exporting_a_damaged_log_to_a_landing_zone_fails_with_the_position_of_the_damage(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """A landing zone never passes over bytes it cannot read."""

@@ -85,7 +85,7 @@ def test_an_export_contains_only_the_chosen_times_and_topics(
     assert done.pieces_left_out > 3
 
 
-def test_an_export_finds_messages_stored_while_the_clock_was_behind(tmp_path: Path) -> None:
+def test_an_export_by_time_contains_all_matching_messages_even_if_the_clock_was_set_back(tmp_path: Path) -> None:
     """Pieces are left out with ten minutes to spare: what was stored while the clock was wrong is still found."""
     clock = ManualClock(BEGIN_MS)
     store = open_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=clock)
@@ -189,7 +189,9 @@ def test_an_audit_finds_changed_bodies_and_holes_and_duplicates(tmp_path: Path, 
     assert audit(StoreFiles(root), InlineEngine(), duplicates=False).get("duplicates") is None
 
 
-def test_an_export_and_a_compaction_and_an_audit_name_the_position_of_damage(tmp_path: Path, template: Path) -> None:
+def test_exports_compactions_and_audits_of_a_damaged_log_report_the_position_of_the_damage(
+    tmp_path: Path, template: Path
+) -> None:
     """Each of the three must stop at unreadable bytes, because skipped messages would be missed by nobody."""
     root = tmp_path / "store"
     shutil.copytree(template, root)
@@ -204,12 +206,12 @@ def test_an_export_and_a_compaction_and_an_audit_name_the_position_of_damage(tmp
         audit(StoreFiles(root), InlineEngine())
 
 
-def test_the_error_about_an_unknown_engine_names_the_engine() -> None:
+def test_the_error_about_an_unknown_maintenance_engine_lists_the_known_engines() -> None:
     with pytest.raises(MaintenanceError, match="inline, process, spark"):
         engine_of("flink")
 
 
-def test_exports_and_audits_of_a_running_broker_end_at_the_given_offset(tmp_path: Path, template: Path) -> None:
+def test_exports_and_audits_of_a_running_broker_end_at_the_given_log_offset(tmp_path: Path, template: Path) -> None:
     """The tail that is being written looks torn; at any boundary the work ends there, as if the log did."""
     all_of_it = records(template)
     files = StoreFiles(template)

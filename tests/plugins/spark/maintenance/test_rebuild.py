@@ -89,7 +89,7 @@ def test_a_log_file_is_split_for_parallel_rebuild_tasks_only_at_record_boundarie
     assert queues_of(store) == before
 
 
-def test_no_piece_of_a_log_file_begins_at_a_forged_record_inside_a_body(
+def test_forged_records_inside_message_bodies_do_not_change_the_rebuilt_queues_and_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer can put whole records, with their positions, into a body."""
@@ -116,7 +116,7 @@ def test_no_piece_of_a_log_file_begins_at_a_forged_record_inside_a_body(
     assert (queues_of(root), index_of(root)) == (before, index_before)
 
 
-def test_a_rebuilt_queue_whose_first_messages_are_deleted_begins_with_units_that_refer_to_no_message(
+def test_a_rebuilt_queue_begins_with_filler_units_if_its_first_messages_are_deleted(
     tmp_path: Path, store: Path
 ) -> None:
     """Condition 2: a queue that begins above 0 begins with fillers, and with the file that its first message lies in."""
@@ -325,7 +325,7 @@ def test_a_broker_start_repairs_a_store_whose_rebuild_was_killed_while_replacing
     assert queues_of(store) == before
 
 
-def test_a_rebuild_keeps_the_delivery_times_if_the_delay_levels_are_unknown(
+def test_a_rebuild_without_known_delay_levels_keeps_the_delivery_times_of_delayed_messages(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store of a RocketMQ with its own levels: its queues tell them, and are not made anew with others."""

@@ -150,7 +150,7 @@ def test_the_option_merge_schema_adds_new_columns_to_a_delta_table(tmp_path: Pat
         DeltaSource(options).writer(other, False)
 
 
-def test_remote_table_addresses_are_refused() -> None:
+def test_a_delta_table_address_other_than_a_local_folder_is_refused() -> None:
     """A table that each worker writes to a folder of that name would be lost."""
     assert local_folder("file:///data/a%20b") == Path("/data/a b")
     assert local_folder("lake").is_absolute()

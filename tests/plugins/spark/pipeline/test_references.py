@@ -41,7 +41,7 @@ def test_a_secret_reference_must_name_either_an_environment_variable_or_a_file()
         Reference()
 
 
-def test_secrets_that_were_read_are_removed_from_printed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolved_secrets_are_replaced_by_asterisks_in_printed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans and errors of Java repeat options; a secret may also be part of another secret."""
     monkeypatch.setenv("SHORT", "abc")
     monkeypatch.setenv("LONG", "abcdef")

@@ -38,7 +38,9 @@ class Query:
     ],
     ids=["this process", "Spark Connect", "a dict", "null", "nothing"],
 )
-def test_the_row_count_is_read_from_every_form_of_sparks_observed_metrics(observed: dict[str, Any], rows: int) -> None:
+def test_rows_are_counted_from_observed_metrics_in_every_form_that_spark_returns(
+    observed: dict[str, Any], rows: int
+) -> None:
     """A form that is not expected must not end the stream; batches are counted once, however often they are looked at."""
     count = StreamCount()
     query: Any = Query(observed)

@@ -28,7 +28,9 @@ def check(sink_format: str, options: str, *, is_our_delta: bool = False) -> None
         ("delta", "mergeSchema: 'TRUE'", True),
     ],
 )
-def test_the_options_of_a_sink_format_are_accepted(sink_format: str, options: str, ours: bool) -> None:
+def test_valid_options_of_a_sink_format_are_accepted_in_any_letter_case(
+    sink_format: str, options: str, ours: bool
+) -> None:
     """Names of options are accepted in any case, as Spark accepts them."""
     check(sink_format, options, is_our_delta=ours)
 
@@ -50,7 +52,7 @@ def test_unknown_options_of_a_sink_format_are_refused(sink_format: str, options:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "errorifexists", "ignore"])
-def test_every_write_mode_has_a_name_that_spark_connect_knows(mode: str) -> None:
+def test_every_write_mode_is_given_to_spark_under_a_name_that_spark_connect_accepts(mode: str) -> None:
     """Spark Connect refuses ``errorifexists``, which is the default mode of files."""
     loaded = load_pipeline_text(
         f"source: {{path: /s}}\nsinks: [{{format: parquet, path: /out, mode: {mode}}}]\n", name="p.yaml"

@@ -43,7 +43,7 @@ def damage(root: Path, *rows: Row) -> None:
 
 
 @pytest.mark.usefixtures("walk")
-def test_skipping_adjacent_damaged_records_skips_no_intact_record_after_them(root: Path) -> None:
+def test_an_intact_record_after_adjacent_damaged_records_is_not_skipped(root: Path) -> None:
     """The second damaged record is named by a queue too, and must not end the search for the next valid one."""
     rows = batch(root)
     damage(root, *rows[4:9])
@@ -53,7 +53,7 @@ def test_skipping_adjacent_damaged_records_skips_no_intact_record_after_them(roo
 
 
 @pytest.mark.usefixtures("walk")
-def test_skipping_damage_keeps_the_next_message_even_if_its_queue_has_few_messages(tmp_path: Path) -> None:
+def test_a_message_of_a_small_queue_after_a_skipped_damaged_record_is_read(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):
@@ -129,7 +129,7 @@ def test_a_record_with_damaged_length_fields_is_one_row_for_a_bad_record(root: P
     assert without_reason(batch(root, **KEEP)) == [*rows[:4], stretch(rows[4], rows[4]), *rows[5:]]
 
 
-def test_the_row_for_damage_at_the_end_of_a_task_covers_the_log_up_to_the_last_position_read(root: Path) -> None:
+def test_damaged_records_at_the_end_of_a_read_become_one_row_that_covers_all_of_them(root: Path) -> None:
     """A stretch that no record follows ends at the last position that is read."""
     rows = batch(root)
     reader, parts = planned(root, **KEEP)

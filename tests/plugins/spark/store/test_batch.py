@@ -159,7 +159,9 @@ def test_a_read_returns_only_the_chosen_columns(filled: Path) -> None:
 
 @pytest.mark.parametrize("start", [0, 250, 599, 10_000])
 @pytest.mark.parametrize("end", [None, 333, 10_000])
-def test_a_read_is_bounded_by_store_times(filled: Path, start: int, end: int | None) -> None:
+def test_a_read_by_time_includes_the_starting_store_time_and_excludes_the_ending_store_time(
+    filled: Path, start: int, end: int | None
+) -> None:
     """The start is inclusive and the end exclusive, to the millisecond."""
     first_ms, end_ms = 1_700_000_000_005 + start * 10, 1_700_000_000_005 + (end or 0) * 10
     options = {"startingTimestamp": str(first_ms), "startingOffsetsByTimestampStrategy": "latest"}

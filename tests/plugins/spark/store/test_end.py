@@ -54,7 +54,7 @@ def test_a_store_in_use_is_read_up_to_its_last_dispatched_message(tmp_path: Path
     assert len(batch(tmp_path, visibility="flushed")) == 15
 
 
-def test_a_read_of_a_store_in_use_does_not_rely_on_the_newest_queue_units(
+def test_a_read_of_a_store_in_use_returns_new_messages_whose_queue_units_are_not_yet_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker writes a batch's units queue by queue: one queue may show a message before another shows an older one."""
@@ -76,7 +76,7 @@ def test_a_read_of_a_store_in_use_does_not_rely_on_the_newest_queue_units(
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_the_visibility_option_ends_a_read_at_the_dispatched_or_flushed_or_confirmed_log_position(
+def test_the_option_visibility_ends_a_read_at_the_dispatched_flushed_or_confirmed_log_position(
     tmp_path: Path, visibility: str | None, expected: int
 ) -> None:
     """Each of its marks is what the option of that name waits for."""
@@ -103,7 +103,7 @@ def test_the_visibility_option_ends_a_read_at_the_dispatched_or_flushed_or_confi
         store.close()
 
 
-def test_log_positions_that_a_stopped_or_killed_broker_left_for_readers_of_the_store_are_ignored(
+def test_log_positions_published_by_a_stopped_or_killed_broker_are_ignored(
     tmp_path: Path,
 ) -> None:
     """A broker that has stopped, or one that was killed long ago and followed by another that feeds nobody."""

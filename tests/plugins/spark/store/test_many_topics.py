@@ -153,7 +153,7 @@ def test_damage_is_reported_in_the_same_way_for_a_store_with_many_topics_and_a_s
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 1), (4, 4), (9, 9), (EACH, EACH), (50, EACH)])
-def test_the_option_min_partitions_divides_only_the_messages_that_are_read(
+def test_the_option_min_partitions_divides_the_messages_of_subscribed_topics_evenly(
     many: Path, least: int, expected: int
 ) -> None:
     """Tasks share the messages of the topic, wherever in the log they lie; none has nothing to do."""
@@ -164,7 +164,7 @@ def test_the_option_min_partitions_divides_only_the_messages_that_are_read(
     assert max(counts) - min(counts) <= 1
 
 
-def test_the_option_min_partitions_divides_a_topic_stored_in_one_part_of_the_log(tmp_path: Path) -> None:
+def test_the_option_min_partitions_divides_a_topic_stored_in_a_small_region_of_the_log(tmp_path: Path) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""
     store = open_store(tmp_path, commit_log_file_bytes=65536, consume_queue_file_bytes=20000)
     for number in range(1000):

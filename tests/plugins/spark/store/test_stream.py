@@ -84,7 +84,7 @@ def half_told(request: pytest.FixtureRequest, stopped: Path) -> Path:
 
 @pytest.mark.parametrize(("options", "step_bytes"), [({}, 200), ({"subscribePattern": "pay.*"}, 1 << 20)])
 @pytest.mark.parametrize("limit", [Limit(max_rows=7), Limit(max_bytes=1500), Limit(9, 600)])
-def test_batch_limits_hold_if_consume_queues_are_incomplete(
+def test_batches_keep_their_limits_if_consume_queues_are_incomplete(
     half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
@@ -245,7 +245,7 @@ def caught_up(stopped: Path) -> Offset:
     return stream(reader, reader.initial("earliest"), Limit())[1]
 
 
-def test_old_messages_of_an_added_topic_deleted_between_batches_are_reported_as_data_loss(
+def test_data_loss_is_reported_if_old_messages_of_an_added_topic_are_deleted_between_batches(
     stopped: Path, caught_up: Offset
 ) -> None:
     """The reader goes on without a restart: an error by default, else on with the oldest there is."""
@@ -281,7 +281,7 @@ def test_the_deletion_of_all_old_messages_of_an_added_topic_is_reported_as_data_
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_deleted_messages_of_a_planned_batch_of_an_added_topic_are_reported_as_data_loss(
+def test_data_loss_is_reported_if_messages_of_a_planned_batch_of_an_added_topic_are_deleted(
     stopped: Path, caught_up: Offset
 ) -> None:
     """The driver died before it was read, also when the batch is the history's first."""
@@ -359,7 +359,7 @@ def test_data_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_old_messages_of_an_added_topic_are_read_if_the_stream_offset_does_not_say_where_they_begin(
+def test_old_messages_of_an_added_topic_are_read_if_the_stream_offset_lacks_their_start_position(
     stopped: Path, caught_up: Offset
 ) -> None:
     """Its batch reads what there is."""

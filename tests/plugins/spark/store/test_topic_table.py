@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_the_broker_name_column_has_the_name_of_the_broker(store: Path) -> None:
+def test_the_column_broker_name_is_read_from_the_store_unless_the_option_broker_name_is_set(store: Path) -> None:
     """Rows of two stores must be distinguishable without an option, as over the wire and in a landing zone."""
     assert {row["brokerName"] for row in batch(store)} == {"broker-x"}
     assert {row["brokerName"] for row in batch(store, brokerName="named")} == {"named"}
@@ -43,7 +43,7 @@ def test_the_broker_name_column_has_the_name_of_the_broker(store: Path) -> None:
         ({"T": (6, 1)}, None),
     ],
 )
-def test_the_broker_name_is_found_by_the_system_topic_of_the_same_name(
+def test_the_broker_name_is_read_from_the_system_topic_that_is_named_after_the_broker(
     tmp_path: Path, table: dict[str, tuple[int, int]], name: str | None
 ) -> None:
     """The Java broker's table has the same entries; what is not certain is not said."""
@@ -71,7 +71,7 @@ def test_the_lag_of_a_stream_counts_only_the_chosen_topics(store: Path) -> None:
     assert one.reported(end, end)["lag"] == {"messages": 0, "bytes": 0, "ms": 0}
 
 
-def test_the_progress_of_a_stream_shows_how_long_ago_the_broker_wrote_its_log_positions(tmp_path: Path) -> None:
+def test_the_progress_of_a_stream_shows_the_age_of_the_log_positions_published_by_the_broker(tmp_path: Path) -> None:
     """A broker that hangs is seen in the progress of the queries that read its files."""
     with Served(tmp_path, "dispatchers=consume_queue,index,spark_feed") as served:
         served.create_topic(TOPIC)

@@ -106,7 +106,9 @@ def test_rows_read_from_queue_units_equal_rows_read_from_the_log(
         Bounds(store_timestamp_ms=Range(1_700_000_001_000, 1_700_000_002_000)),
     ],
 )
-def test_pushed_down_filter_bounds_omit_the_same_rows_from_queue_units_and_log(filled: Path, bounds: Bounds) -> None:
+def test_a_pushed_down_filter_returns_the_same_rows_from_queue_units_as_from_the_log(
+    filled: Path, bounds: Bounds
+) -> None:
     """A query must have the same result, whichever files its columns are read from."""
 
     def rows(**options: str) -> list[Row]:
@@ -256,7 +258,7 @@ def test_log_records_are_used_if_queue_units_disagree_with_them(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_queue_units_of_chosen_queues_are_compared_with_the_log(
+def test_wrong_queue_units_do_not_change_the_rows_of_subscribed_topics(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""
@@ -278,7 +280,7 @@ def steps(root: Path) -> Iterator[int]:
         yield len(step)
 
 
-def test_queue_units_are_read_in_few_steps_of_bounded_size(filled: Path) -> None:
+def test_queue_units_are_read_in_few_chunks_of_bounded_size(filled: Path) -> None:
     """Memory does not grow with the log, nor does a queue of its own pace make a step of each unit."""
     sizes = list(steps(filled))
     assert sum(sizes) == 294

@@ -317,7 +317,7 @@ class RestartedBroker:
         return []
 
 
-def test_topics_of_a_broker_that_registers_during_a_route_lookup_are_kept() -> None:
+def test_a_topic_is_not_treated_as_deleted_if_its_broker_registers_during_the_route_lookup() -> None:
     """Its route is older than its registration, so the topic looked deleted, and an AvailableNow query ended without it."""
     queue = MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=0)
     edge = TopicOffset(max_queue_offset=10)

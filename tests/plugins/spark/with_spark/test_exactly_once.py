@@ -96,7 +96,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     "fed", [True, pytest.param(False, marks=pytest.mark.longest)], ids=["with a feed", "without a feed"]
 )
-def test_killed_queries_write_each_row_exactly_once(
+def test_a_query_that_is_killed_and_restarted_writes_each_row_exactly_once(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, fed: bool
 ) -> None:
     """SIGKILL in the middle of batches, while producers send; then the sink holds what the broker holds, once."""

@@ -234,7 +234,7 @@ def test_damaged_records_are_written_to_the_table_of_rejected_bodies(
     assert [(row.queueOffset, bytes(row.body)) for row in rows[1:]] == [(1, BAD)]
 
 
-def test_the_on_error_setting_decides_about_damaged_records(
+def test_the_on_error_setting_decides_whether_a_damaged_record_raises_or_becomes_null_or_is_dropped(
     spark: Any, damaged: tuple[Path, int, int], tmp_path: Path
 ) -> None:
     """A pipeline without rejects fails, drops them, or has null and the reason."""

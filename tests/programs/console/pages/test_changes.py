@@ -44,7 +44,7 @@ async def last_audit(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize(("to", "again", "skipped", "then"), [("first", 4, 0, 0), ("last", 0, 6, 10)])
-def test_a_group_without_members_is_reset_as_its_preview_shows(
+def test_confirming_a_reset_preview_resets_the_offsets_of_a_group_without_members(
     cluster: EmbeddedCluster, to: str, again: int, skipped: int, then: int
 ) -> None:
     async def run() -> None:
@@ -71,7 +71,9 @@ def test_a_group_without_members_is_reset_as_its_preview_shows(
 
 
 @pytest.mark.parametrize("consumed", [{}, {0: 3}])
-def test_a_group_without_offsets_in_some_queues_is_reset(cluster: EmbeddedCluster, consumed: dict[int, int]) -> None:
+def test_offsets_of_a_group_that_has_no_offsets_in_some_queues_are_reset(
+    cluster: EmbeddedCluster, consumed: dict[int, int]
+) -> None:
     """The README's own consume --count 1 makes such a group; a broker of RocketMQ refuses to reset it."""
 
     async def run() -> None:
@@ -219,7 +221,7 @@ def test_a_message_is_delivered_to_the_chosen_client(cluster: EmbeddedCluster) -
     asyncio.run(run())
 
 
-def test_dead_letters_are_redelivered_only_to_their_group(cluster: EmbeddedCluster) -> None:
+def test_dead_letters_are_redelivered_only_to_their_original_consumer_group(cluster: EmbeddedCluster) -> None:
     """They come again as messages of their topic; other groups of it get nothing."""
 
     async def run() -> None:
