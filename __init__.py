@@ -7,8 +7,8 @@
     with flintmq.NameServer() as nameserver, flintmq.Broker("broker.yaml") as broker:
         broker.put([flintmq.Message("Orders", b"hello", tags="new")])
 
-The modules behind these names are imported when a name is first used, so a client does not import the store. The names of the
-client library (:mod:`flintmq.client`) are here as well.
+The module of each name is imported when the name is first used, so a program that uses only the client library does not import
+the store. The names of the client library (:mod:`flintmq.client`) are here as well.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HOMES = {
     "load_config": "flintmq.config",
     "option": "flintmq.config",
 }
-"""Module of each public name that does not belong to the client library."""
+"""Modules that define the public names outside the client library, keyed by name."""
 _CLIENT = "flintmq.remoting.client"
 _SUBPACKAGES = frozenset(
     {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing"}

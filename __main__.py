@@ -1,4 +1,4 @@
-"""``python -m flintmq`` is the ``flintmq`` command."""
+"""Runs the ``flintmq`` command for ``python -m flintmq``."""
 
 from flintmq.programs.cli.main import main
 

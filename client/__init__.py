@@ -5,8 +5,8 @@
     from flintmq.client import Message, Producer            # in an event loop
     from flintmq.client.sync import Message, Producer       # without one
 
-docs/client.md is the guide. The names are those of :mod:`flintmq.remoting.client`, which imports the module behind a name when
-the name is first used.
+docs/client.md is the guide. The names are those of :mod:`flintmq.remoting.client`, which imports the module of a name when the
+name is first used.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def made_of(
 class Blocking(Generic[C_co]):
     """The base class of clients whose calls block. Thread-safe; use it in a ``with`` statement, or call :meth:`close`.
 
-    Subclasses assign their blocking methods as ``Final`` attributes, so that a type checker infers each type from the
-    asynchronous method.
+    Subclasses assign their blocking methods as ``Final`` attributes, so that a type checker infers each method's parameters and
+    result from the asynchronous method.
     """
 
     _inner: C_co

@@ -111,7 +111,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        # Transaction checks have separate threads: in the loop's default executor, slow checks would delay name resolution.
+        # Transaction checks run on threads of this producer. In the loop's default executor, slow checks would delay the
+        # resolution of host names.
         threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
@@ -194,7 +195,8 @@ class Consumer(Blocking[aio.Consumer]):
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """The current obstacles to consuming, each with its reason; see the asynchronous class."""
+        """The reasons why messages cannot be consumed at present, keyed by topic or ``broker NAME``; see the asynchronous
+        class."""
         return self._wait(returned(lambda: self._inner.troubles))
 
     subscribe: Final = blocking(aio.Consumer.subscribe)
@@ -220,7 +222,8 @@ class Consumer(Blocking[aio.Consumer]):
         If a ``break`` or an exception ends the loop, the current message is delivered again in the next loop.
 
         Args:
-            timeout_ms: the iteration ends when no message arrives for this long; None: only when the consumer is closed.
+            timeout_ms: longest time in ms to wait for a message. The iteration ends after a longer wait. With None, the
+            iteration ends only when the consumer is closed.
 
         Raises:
             TypeError: the consumer has a listener.
@@ -233,13 +236,15 @@ class Consumer(Blocking[aio.Consumer]):
             while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
-            # RuntimeError: the event loop of the clients has already stopped, at the end of the program.
+            # At the end of the program, the event loop of the clients may already have stopped. The call then raises
+            # RuntimeError, and nothing needs to be done.
             with contextlib.suppress(RuntimeError):
                 self._wait(returned(loop.end))
 
 
 class Consumers(Blocking[aio.Consumers]):
-    """Consumers of any number of groups, each declared by decorating a plain function, which is called on threads.
+    """Runs consumers of any number of groups. Each consumer is a plain function that is declared with a decorator and called on
+    threads.
 
     See :class:`flintmq.remoting.client.handlers.Consumers`::
 

@@ -1,4 +1,4 @@
-"""The error of the configuration, with the place of the wrong text and the nearest known name."""
+"""Defines the error for a wrong setting. The error names the setting's place and the most similar known name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Declaration of a setting: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", minimum=1)``.
+"""Declares settings as fields, such as ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", minimum=1)``.
 
-The :class:`FieldSpec` of a field has all data about its key that the loader, ``config show``, the properties import and the
-runtime allow-list need. Authors of plugins may use :func:`option` in the classes of their sections, or plain attrs fields.
+The :class:`FieldSpec` of a field describes the setting for the loader, for ``config show``, for the import of RocketMQ's
+properties files, and for the list of settings that may be changed at runtime. A plugin may declare the settings of its section
+with :func:`option` or as plain attrs fields.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ _UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds"
 
 
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """Return the :class:`FieldSpec` of a setting's field. If the field declares no unit, the end of its name gives the unit.
-    The spec of a plain attrs field has only this unit."""
+    """Return the :class:`FieldSpec` of a setting's field. If the field declares no unit, the unit is taken from the end of the
+    field's name, such as ``_ms``. For a field that is declared without :func:`option`, the spec contains only this unit."""
     spec: FieldSpec = field.metadata.get(SPEC, NO_SPEC)
     if spec.unit is None:
         unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), None)
@@ -136,13 +137,14 @@ def option(
     feature: str = "",
     converter: Callable[[Any], T] | None = None,
 ) -> T:
-    """Declare a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
+    """Declare a setting as an attrs field with a :class:`FieldSpec`. Values are checked when an object of the attrs class is
+    created.
 
-    The parameters are those of :class:`FieldSpec`. ``converter`` is a converter of attrs, and runs before the check.
+    The parameters are those of :class:`FieldSpec`. ``converter`` is a converter of attrs, which is applied before the check.
 
     Returns:
-        The attrs field. A type checker sees a default value instead, because the declared return type is the type of the
-        default.
+        The attrs field. The declared return type is the type of the default, so that a type checker accepts the field's
+        annotation.
     """
     spec = FieldSpec(
         rocketmq=(rocketmq,) if isinstance(rocketmq, str) else rocketmq,

@@ -7,14 +7,14 @@
     ├── RemotingError                the connection, not the request, is at fault
     │   ├── RemotingConnectError     no server answers at the address
     │   ├── RemotingTimeoutError     no answer in time
-    │   └── FrameError               bytes that are no frame: the connection is closed
+    │   └── FrameError               bytes that are not a frame: the connection is closed
     │       └── HeaderError          a frame whose header cannot be read: it is answered, the connection stays
     ├── ReplicationError             the other end of a replication stream breaks its rules: the connection is closed
     │   └── NotFollowedError         the logs of master and slave differ: following the master would lose bytes
     ├── StoreError                   the store cannot be opened or used
     │   ├── StoreLockedError         another process has the store open
     │   ├── StoreFormatError         the store's files do not fit the configuration, or each other
-    │   ├── StoreFullError           no room for the next file
+    │   ├── StoreFullError           the disk has no space for the next file
     │   │   └── StoreExhaustedError  the process has used up its file descriptors or memory maps
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
@@ -68,7 +68,7 @@ class FrameError(RemotingError):
     Args:
         message: the reason.
         refusal: the answer to send to the peer, if the bytes identify the request.
-        rest: the bytes read of the frame, without its length field, if the caller does not have them.
+        rest: the received bytes of the frame, without the length field; empty if the code that catches the error has them.
     """
 
     def __init__(self, message: str, *, refusal: RefusedError | None = None, rest: bytes = b"") -> None:
@@ -110,7 +110,7 @@ class StoreExhaustedError(StoreFullError):
     """A file operation failed because the process or the system has no file descriptor or memory map left. The disk is sound,
     and no file was changed.
 
-    As with a full disk, the operation is retried, and the store is not fenced.
+    As with a full disk, the operation is retried. The store is not fenced, so it can accept messages without a restart.
     """
 
 

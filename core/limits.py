@@ -21,7 +21,8 @@ HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
 shorter."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Maximum number of values in a JSON header whose values have wrong types; Python's reader creates an object for each value."""
+"""Maximum number of values in a header that is valid JSON, but has values of wrong types; Python's JSON reader creates an
+object for each value."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each value and
@@ -32,7 +33,8 @@ ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
 characters."""
 
 HEADER_FIELDS_MAX: Final = 4_096
-"""Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30 fields."""
+"""Maximum number of fields in a header, because access control processes every field. The longest request has about 30
+fields."""
 
 TOPIC_MAX_BYTES: Final = 127
 """Maximum length of a topic name; a record stores the length in one signed byte (store-format.md, Commit log record)."""
@@ -47,8 +49,9 @@ BATCH_MAX_MESSAGES: Final = 4_096
 """Maximum number of messages in a batch, which limits the work of one request; a body of 4 MiB could contain 190,000 empty
 messages.
 
-RocketMQ limits only the bytes (``maxMessageSize``); a batch of 1 KiB messages reaches 4 MiB first. The properties and keys of
-the messages are not limited, but processed in steps (:mod:`flintmq.remoting.processors.send_message`).
+RocketMQ limits only the bytes (``maxMessageSize``); a batch of 1 KiB messages reaches 4 MiB first. The number of properties and
+keys is not limited. Instead, a large batch is checked in several steps, between which the event loop can do other work
+(:mod:`flintmq.remoting.processors.send_message`).
 """
 
 IN_FLIGHT_PER_CONNECTION: Final = 4_096
@@ -162,8 +165,8 @@ REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
 """Maximum number of broker addresses registered by one connection. RocketMQ's brokers register one address per connection."""
 
 REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
-"""Maximum number of topics in a name server. A topic of several brokers counts once for each broker. This number of topics takes
-about 300 MiB."""
+"""Maximum number of topics in a name server. A topic of several brokers counts once for each broker. This number of topics
+takes about 300 MiB."""
 
 KV_CONFIG_ENTRIES_MAX: Final = 200_000
 """Maximum number of keys in a name server's key-value configuration; an ordered topic has one key."""
@@ -177,23 +180,25 @@ FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
 ms."""
 
 FILTER_MAX_DEPTH: Final = 48
-"""Maximum nesting of parentheses, NOTs, signs and chained comparisons in a filter expression, because parsers recurse."""
+"""Maximum nesting of parentheses, NOTs, unary plus and minus, and chained comparisons in a filter expression, because parsers
+recurse."""
 
 FILTER_MAX_TERMS: Final = 512
 """Maximum number of names and values in a filter expression, outside IN lists; a pull evaluates the expression for up to 800
 messages."""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
-"""Maximum number of expression filters in a broker for which bit maps are computed; each filter takes about 2 KB. Pulls with
-further filters evaluate every message, as without ``pull.calc_filter_bitmap``."""
+"""Maximum number of filter expressions in a broker whose results are computed when a message is stored, and are saved as bits
+of the message's bloom filter. Each expression takes about 2 KB. A pull with any other expression evaluates the expression for
+every message, as without ``pull.calc_filter_bitmap``."""
 
 CONSUMER_FILTERS_PER_GROUP_MAX: Final = 256
-"""Maximum number of one group's expression filters for which bit maps are computed, so that one group cannot use up the limit
-of all groups."""
+"""Maximum number of one group's filter expressions whose results are saved as bits of stored messages' bloom filters. The limit
+prevents that one group uses up :data:`CONSUMER_FILTERS_MAX`."""
 
 CONSUMER_FILTERS_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum total size of the filter expressions for which bit maps are computed. All these expressions are written to
-``consumerFilter.json`` at each change."""
+"""Maximum total size of the filter expressions whose results are saved as bits of stored messages' bloom filters. All these
+expressions are written to ``consumerFilter.json`` at each change."""
 
 CONSUMER_FILTERS_COMPILED_BYTES_PER_S: Final = 128 * 1024
 """Maximum total size of filter expressions from heartbeats that are compiled per second, which takes about 80 ms. Further
@@ -203,14 +208,14 @@ HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum number of log bytes in a frame of a replication stream; RocketMQ sends 32 KiB (``haTransferBatchSize``)."""
 
 HA_SLAVE_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of a frame in which a slave sends its state, about 100 bytes per epoch. The frame is buffered before the slave
-is authenticated."""
+"""Maximum size of a frame in which a slave sends its state, which has about 100 bytes for each epoch of the slave's log. The
+frame is buffered before the slave is authenticated."""
 
 HA_PENDING_MAX: Final = 32
 """Maximum number of unauthenticated connections to the replication port."""
 
 HA_EPOCHS_MAX: Final = 10_000
-"""Maximum number of epochs in a store; the oldest epochs are dropped first."""
+"""Maximum number of epochs of a store's commit log (:mod:`flintmq.core.log.epochs`); the oldest epochs are removed first."""
 
 HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a record that a slave buffers until the record is complete: 16 times the default maximum message size."""

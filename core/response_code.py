@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ResponseCode(enum.IntEnum):
-    """Response codes of RocketMQ 4.9. A peer may send others: treat a received code as a plain int."""
+    """Response codes of RocketMQ 4.9. A peer may send other codes, so a received code must be treated as a plain int."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,6 +1,7 @@
-"""Waiters for durability, which flush services and the replication gate return.
+"""Waiters for durability: objects that complete when records are flushed to the local disk, or replicated to a slave.
 
-They implement the interface :class:`flintmq.core.kernel.ports.FlushWaiter`.
+They implement the interface :class:`flintmq.core.kernel.ports.FlushWaiter`. Flush services return waiters for the disk.
+Objects of :class:`flintmq.core.kernel.ports.ReplicationGate` return waiters for a slave.
 """
 
 from __future__ import annotations

@@ -40,8 +40,9 @@ class CalcBitMap:
     It runs before the consume queues, which store the bit map. It is the only dispatcher that changes requests. The same
     records with the same filters give the same bit maps.
 
-    For groups without members, one common filter sets the groups' positions in every bit map. When a group has members again,
-    the broker therefore evaluates the group's filter for each message that was stored while the group had no members.
+    The filter of a group without members is not evaluated. Instead, one common filter sets the positions of all such groups in
+    every bit map, as if every record matched. When a group has members again, the broker therefore evaluates the group's filter
+    for each message that was stored while the group had no members.
     """
 
     def __init__(self, filters: ConsumerFilters) -> None:

@@ -185,8 +185,8 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Wake the thread that watches deadlines if this thread has no deadline to wait for. Called on the loop thread after a
-        waiter was added."""
+        """Wake the thread that watches deadlines if it sleeps without a deadline. The loop thread calls this method after it
+        has added a waiter."""
         if not self._armed:
             self._armed = True
             self.wakeup()

@@ -10,7 +10,8 @@
             \"\"\"Return the status of the plugin.\"\"\"
             return Response(body=b"well")
 
-A module is imported when one of its names is first used. A command that sends a request needs no broker.
+A module is imported only when one of its names is first used, so that a command that sends a request does not import the
+broker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""The decisions of a simulation: made by a seed, recorded, repeated, and simplified after a run of the simulation has
-failed."""
+"""Makes the random decisions of a simulation.
+
+The decisions are computed from a seed and are recorded, so that a run of the simulation can be repeated. If a run fails,
+:func:`shrink` searches for simpler decisions with which a run still fails.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ class Choices:
     fault. A run whose decisions are all 0 is therefore the run of an ordinary event loop.
 
     Args:
-        seed: makes every decision if ``recorded`` is None.
-        recorded: the first decisions, from an earlier run; all later decisions are 0. None: the seed makes every decision.
+        seed: seed of the random numbers from which every decision is made if ``recorded`` is None.
+        recorded: the first decisions, from an earlier run; all later decisions are 0. If None, all decisions are random.
     """
 
     def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:

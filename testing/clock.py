@@ -1,4 +1,5 @@
-"""Clocks for tests: ``ManualClock``, which a test moves, and ``VirtualClock``, which also runs the work that is due."""
+"""Clocks for tests: ``ManualClock``, whose time a test sets, and ``VirtualClock``, which also runs the scheduled work that
+becomes due."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62
 _TURNS: Final = 2
-"""Number of iterations of the event loop for each moment of virtual time: the first for the due work, the second for the
-callbacks that the due work has scheduled."""
+"""Number of iterations of the event loop for each moment of virtual time. The first iteration runs the due work. The second
+runs the callbacks that the due work has scheduled."""
 _LAST_TURNS: Final = 10
 """Number of iterations of the event loop at the end of ``VirtualClock.advance``, in which the tasks that the due work has
 started can run."""
@@ -32,10 +33,10 @@ runs."""
 
 
 class ManualClock(SystemClock):
-    """A :class:`flintmq.core.io.clock.Clock` for tests, which the test moves. Not thread-safe.
+    """A :class:`flintmq.core.io.clock.Clock` whose time changes only when a test sets it. Not thread-safe.
 
-    Only code that reads this clock sees its time. The periodic work of a server uses the time of the server's event loop;
-    :class:`VirtualClock` also runs the periodic work.
+    The time applies only to code that reads this clock. The periodic work of a server uses the time of the server's event loop,
+    so moving this clock does not run the periodic work. :class:`VirtualClock` also runs the periodic work.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -54,7 +55,7 @@ class ManualClock(SystemClock):
         self._monotonic_ms += duration_ms
 
     def set_wall_clock(self, now_ms: int) -> None:
-        """Set the wall clock alone, as an administrator or NTP does; the monotonic clock stays."""
+        """Set the wall clock, as an administrator or NTP does. The monotonic clock does not change."""
         self._now_ms = now_ms
 
 
@@ -155,9 +156,11 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Update the due times of an event loop's waiting work. Return whether any due time has changed. If work has a function
-        ``rest_s``, the function returns the seconds in which the work has nothing to do. Work without this function keeps its
-        due time."""
+        """Update the due times of an event loop's waiting work, and return whether any due time has changed.
+
+        Work that only polls has a function ``rest_s``, which returns the number of seconds in which a poll will find nothing.
+        The work becomes due after these seconds, but not before ``due_ms``. Work without this function keeps its due time.
+        """
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -171,8 +174,8 @@ class VirtualClock(ManualClock):
     def _next(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> list[_Work]:
         """Move the clock's time to the next due work of an event loop, and return that work.
 
-        If the work is due after the end of the advance, or after the work of another loop, the time stays and the result is
-        empty.
+        If the work is due after the end of the advance, or after the work of another loop, the clock's time does not change,
+        and an empty list is returned.
         """
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -200,8 +203,8 @@ class _Work:
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """Monotonic time, in ms, at which the work is due. This time is later than ``due_ms`` if ``rest_s`` said that the work has
-    nothing to do at ``due_ms``."""
+    """Monotonic time, in ms, at which the work is due. This time is later than ``due_ms`` if, according to ``rest_s``, the work
+    has nothing to do at ``due_ms``."""
 
     def cancel(self) -> None:
         """Drop the work from the clock, so that it never runs."""

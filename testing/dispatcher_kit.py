@@ -1,14 +1,15 @@
-"""Checks that a dispatcher keeps the rules of its port.
+"""Checks that a plugin's dispatcher obeys the rules of :class:`~flintmq.core.kernel.ports.CommitLogDispatcher`.
 
-From a test of your plugin::
+Call the checks from a test of the plugin::
 
     from flintmq.testing.dispatcher_kit import check_dispatcher
 
     def test_the_dispatcher_passes_the_dispatcher_kit():
         check_dispatcher(MyDispatcher, observe=lambda dispatcher: list(dispatcher.rows))
 
-``observe`` returns the data that the dispatcher has derived, comparable with ``==``. Without ``observe`` the kit can only check
-that dispatching does not raise, and that the dispatcher does not change its input.
+``observe`` returns the data that the dispatcher has derived from the records, comparable with ``==``. Without ``observe``, this
+data is not checked. The checks then find out only whether dispatching raises an exception, whether the dispatcher changes its
+input, and whether its method ``committed()`` returns a valid position.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
                 properties=properties,
             )
         )
-        # The physical offsets have a gap in the middle of the messages, like the gap at the end of a log file.
+        # After the middle record, 512 bytes are left free, because a log file may also have free bytes at its end.
         physical += 200 + number + (512 if number == count // 2 else 0)
     return requests
 
@@ -84,7 +85,7 @@ def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object]
         observe: returns the data that a dispatcher has derived until now; None skips the checks of that data.
 
     Raises:
-        KitFailure: names the broken rule.
+        KitFailure: the dispatcher breaks a rule; the error names the rule.
     """
     _check_input_untouched(factory)
     look: Callable[[D], object] = observe or (lambda _dispatcher: None)

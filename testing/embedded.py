@@ -115,7 +115,7 @@ class EmbeddedBroker:
         plugins: plugin objects besides the installed ones.
         with_faults: keep the store in memory, and route clients through a connection that :attr:`faults` can cut.
         name_server: the running name server of a cluster, to register with; None starts a new one.
-        master: the broker whose slave this one is; the settings also name its role.
+        master: the master that this broker copies, if it is a slave. A slave also needs the setting ``broker.role=slave``.
 
     Raises (at ``__enter__``):
         ConfigError, PluginError, StoreError, RemotingError: as :class:`~flintmq.programs.broker.broker.Broker` does.
@@ -324,15 +324,15 @@ class EmbeddedBroker:
         self._arrived.set()
 
     def _wait_until_synced(self) -> None:
-        """Wait until the flush strategy has synced the log, before a test moves the time. Bytes that are not synced do not
-        expire."""
+        """Wait until the flush strategy has synced the log. Called before a test moves the time, because messages that are not
+        synced do not expire."""
         if self._broker is not None:
             marks = self._broker.state.store.watermarks
             self._wait_while(lambda: marks.flushed < marks.wrote)
             self._wait_until_visible()
 
     def _wait_until_visible(self) -> None:
-        """Wait until all stored bytes have left the transient store pool, and are durable enough to be read."""
+        """Wait until all stored bytes have left the transient store pool, and are durable enough for consumers to read them."""
         if self._broker is None:
             return
         state = self._broker.state
@@ -346,8 +346,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait until the flush strategy has caught up, for at most 1 s. ``behind`` returns whether it has not caught up yet.
-        The time is limited because a fault may have stopped the flush strategy."""
+        """Wait as long as ``behind`` returns true, but for at most 1 s. ``behind`` returns whether the flush strategy still has
+        bytes to write. The time is limited because a fault may have stopped the flush strategy."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

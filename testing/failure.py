@@ -1,15 +1,15 @@
-"""The error by which all test kits report that an implementation breaks a rule of its port, the interface that it
-implements."""
+"""Defines the error that a test kit raises. A test kit checks whether a class, such as a plugin's flush service, follows the
+rules of the interface that the class implements."""
 
 from __future__ import annotations
 
 
 class KitFailure(AssertionError):
-    """An implementation breaks a rule of its port, the interface that it implements. The message names the rule and the
-    observed result."""
+    """A class breaks a rule of the interface that it implements. The message names the rule and the observed result."""
 
 
 def expect(condition: bool, rule: str, seen: object = "") -> None:
-    """Raise :class:`KitFailure` unless a condition of a kit's check holds."""
+    """Raise :class:`KitFailure` if a condition is false. The message is the rule, and the observed value ``seen`` if one is
+    given."""
     if not condition:
         raise KitFailure(f"{rule}; seen: {seen}" if seen != "" else rule)

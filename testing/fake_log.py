@@ -1,4 +1,5 @@
-"""A :class:`~flintmq.core.kernel.ports.FlushableLog` in memory, whose syncs fail and hang as a test scripts them."""
+"""A commit log in memory that implements :class:`~flintmq.core.kernel.ports.FlushableLog`. A test can make its syncs fail or
+hang."""
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ PAGE_BYTES: Final = 4096
 class FakeLog:
     """A commit log without a disk. Thread-safe.
 
-    The log keeps the rules of a real log: a call flushes one file; a full file is flushed whatever ``least_pages`` is; a
-    position moves only after its write or sync has happened; after a failed sync every later sync raises an error.
+    The log follows the rules of a real commit log. Each call of :meth:`flush` flushes at most one file. A full file is flushed
+    even if it has fewer new pages than ``least_pages``. A position moves only after its write or sync has ended. After a failed
+    sync, every later sync raises an error.
 
     Args:
         file_bytes: size of one file.
-        pool: the pool to whose buffers appends are written; ``commit`` then commits the appended bytes. None commits appends at
-            once.
-        hold_limit_s: the time after which a held sync continues, so that a test with an unexpected sync fails and does not
-            hang.
+        pool: the pool to whose buffers the appended bytes are written; ``commit`` then commits these bytes. If the pool is
+            None, appended bytes are committed at once.
+        hold_limit_s: the time after which a sync that :meth:`hold_syncs` holds continues, so that a test with an unexpected
+            sync fails and does not hang.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class FakeLog:
         return self._flushed
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Move the committed position of the log in memory. The log has no files, so ``write`` is not called."""
+        """Move the committed position, at most to the end of a file, and return it. ``write`` is not called, because the log
+        has no files."""
         with self._changed:
             if self._pool is None:
                 return self._wrote
@@ -128,12 +131,14 @@ class FakeLog:
             return self._wrote
 
     def fail_syncs(self, after: int = 0) -> None:
-        """Let a number ``after`` of syncs succeed, and then one sync fail. From then on the log is fenced."""
+        """Make a sync fail after ``after`` further syncs have succeeded. Later syncs fail, too, because the log is then
+        fenced."""
         with self._changed:
             self._syncs_until_failure = after
 
     def fail_commits(self, after: int = 0) -> None:
-        """Let a number ``after`` of commits succeed, and then one commit fail. From then on the log is fenced."""
+        """Make a commit fail after ``after`` further commits have succeeded. Later commits and syncs fail, too, because the log
+        is then fenced."""
         with self._changed:
             self._commits_until_failure = after
 
@@ -149,7 +154,8 @@ class FakeLog:
             self._changed.notify_all()
 
     def wait_sync_entered(self, timeout_s: float) -> bool:
-        """Return whether a sync has begun since :meth:`hold_syncs`; wait up to ``timeout_s`` for a sync to begin."""
+        """Wait up to ``timeout_s`` for a sync to begin after the call of :meth:`hold_syncs`. Return whether a sync has
+        begun."""
         with self._changed:
             return self._changed.wait_for(lambda: self._syncs_entered > 0, timeout_s)
 
@@ -170,5 +176,6 @@ class FakeLog:
 
 
 def _enough(begin: int, end: int, least_pages: int) -> bool:
-    """Return whether at least ``least_pages`` whole pages lie between two positions, counted as RocketMQ does."""
+    """Return whether a flush from ``begin`` to ``end`` covers at least ``least_pages`` pages. As in RocketMQ, the number of
+    pages is the difference between the page numbers of the two positions."""
     return least_pages <= 0 or end // PAGE_BYTES - begin // PAGE_BYTES >= least_pages

@@ -12,16 +12,16 @@ from flintmq.core.event import Event
 
 @attrs.define(eq=False)
 class Fault:
-    """A fault that happens (strikes) at the n-th occasion, such as the n-th sync, or also at every later occasion until the
-    fault is undone. Thread-safe. The end of the fault's ``with`` statement undoes the fault."""
+    """A fault that happens at the n-th occasion, for example at the n-th sync. If ``for_ever`` is true, the fault also happens
+    at every later occasion. The fault ends with :meth:`undo` or with its ``with`` statement. Thread-safe."""
 
     nth: int = attrs.field(default=1, kw_only=True)
-    """Number of the occasion, such as a sync, at which the fault strikes; 1 is the first occasion after the fault was
-    scripted."""
+    """Number of the occasion at which the fault happens, for example the number of the sync. The first occasion after the fault
+    was scripted has the number 1."""
     for_ever: bool = attrs.field(default=False, kw_only=True)
-    """Whether the fault also strikes at every later occasion, after it has struck at the occasion with the number ``nth``."""
+    """Whether the fault also happens at every occasion after the occasion with the number ``nth``."""
     hits: int = attrs.field(default=0, init=False)
-    """Number of times that the fault has struck."""
+    """Number of times that the fault has happened."""
     undone: Event[[]] = attrs.field(factory=Event, init=False)
     """Event that the fault publishes once, when it is undone."""
     _seen: int = attrs.field(default=0, init=False)

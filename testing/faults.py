@@ -1,4 +1,4 @@
-"""The faults of a broker that a test can script: syncs, the disk, answers, the network, the process."""
+"""The faults of a broker that a test can script: faults of syncs, the disk, answers, the network and the process."""
 
 from __future__ import annotations
 
@@ -46,20 +46,21 @@ class Faults:
     # --- faults of the disk ---
 
     def fail_sync(self, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Make the n-th sync from now on fail with EIO: the messages that wait for the sync are never acknowledged, and the
-        store is fenced.
+        """Make a sync fail with EIO: the n-th sync after this call. The messages that wait for the sync are never acknowledged,
+        and the store is fenced.
 
         Args:
-            nth: 1 is the next sync.
-            within: counts only files in a folder of this name, the commit log's by default; empty: all files.
+            nth: number of the sync that fails; 1 is the next sync.
+            within: name of a folder; only syncs of files in folders with this name are counted. The default is the folder of
+                the commit log. If the name is empty, syncs of all files are counted.
             for_ever: whether every later sync fails, too.
         """
         return self.disk.script(SyncFault(within, nth=nth, for_ever=for_ever))
 
     def slow_sync(self, delay_s: float, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Make the n-th sync from now on take ``delay_s`` seconds longer, in real time; ``undo`` ends the delay.
+        """Make a sync take ``delay_s`` seconds longer, in real time: the n-th sync after this call. ``undo`` ends the delay.
 
-        See :meth:`fail_sync`.
+        See :meth:`fail_sync` for the other parameters.
         """
         return self.disk.script(SyncFault(within, delay_s, nth=nth, for_ever=for_ever))
 
@@ -70,17 +71,18 @@ class Faults:
     # --- faults of the network ---
 
     def drop_answer(self, code: int, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Lose the answer to the n-th request of a code from now on; the broker has carried out the request.
+        """Drop the answer to the n-th request with a code after this call. The broker carries out the request, but the client
+        gets no answer.
 
         Args:
             code: a :class:`~flintmq.remoting.wire.codes.RequestCode`; a plain send is SEND_MESSAGE_V2.
-            nth: 1 is the next request.
+            nth: number of the request; 1 is the next request with the code.
             for_ever: whether the answers to all later requests of the code are lost, too.
         """
         return self.wire.script(AnswerFault(int(code), nth=nth, for_ever=for_ever))
 
     def delay_answer(self, code: int, delay_s: float, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Delay the answer to the n-th request of a code by ``delay_s``, in real time. See :meth:`drop_answer`."""
+        """Delay the answer to the n-th request with a code by ``delay_s``, in real time. See :meth:`drop_answer`."""
         return self.wire.script(AnswerFault(int(code), delay_s, nth=nth, for_ever=for_ever))
 
     def disconnect(self, code: int | None = None, nth: int = 1) -> Fault | None:

@@ -26,11 +26,10 @@ class SyncFault(Fault):
     """A fault of a sync: the n-th sync of a file after the fault was scripted fails or is slow."""
 
     within: str
-    """Name of a folder. Only syncs of files in folders with this name count as occasions of the fault. If the name is empty,
-    syncs of all files count."""
+    """Name of a folder. The fault counts only syncs of files in folders with this name. If the name is empty, the fault counts
+    syncs of all files."""
     delay_s: float | None = None
-    """Delay, in seconds, of a sync at which the fault strikes; undoing the fault ends the delay early. If the delay is None,
-    the sync fails with EIO."""
+    """Delay of the sync, in seconds; undoing the fault ends the delay early. If the delay is None, the sync fails with EIO."""
     _ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Checks that a flush service keeps the rules of its port, whatever its strategy.
+"""Checks that a flush service follows the rules of its interface, :class:`~flintmq.core.kernel.ports.FlushCommitLogService`,
+with any flush strategy.
 
 From a test of your plugin::
 
@@ -7,8 +8,9 @@ From a test of your plugin::
     def test_the_flush_service_passes_the_flush_kit():
         check_flush_service(MyService, settings=MySettings(interval_ms=5, timeout_ms=50), synchronous=True, timeout_s=0.05)
 
-The kit runs the service on real threads over a log without a disk and waits for events, never for a time: give it settings with
-intervals of some milliseconds. Each check is a function with one rule, and can be called alone.
+The checks run the service on real threads, with a commit log in memory. The checks wait for events and not for fixed times, so
+give the service settings with intervals of a few milliseconds. Each check is a function that checks one rule, and a test can
+call the function alone.
 """
 
 from __future__ import annotations
@@ -133,12 +135,12 @@ def check_flush_service(
     Args:
         factory: the factory that the strategy registers.
         settings: the strategy's settings, with intervals of some milliseconds.
-        synchronous: ``synchronous`` of the strategy: whether a FLUSHED waiter means that a sync was done.
+        synchronous: whether the strategy is synchronous, so that a waiter becomes FLUSHED only after a sync.
         timeout_s: the time after which the strategy, with these settings, ends a waiter with TIMEOUT (less than 1 s); None if
             the strategy has no timeout.
         pool_factory: called with the number of buffers and the bytes of each buffer; returns a transient store pool, for
             strategies that use one.
-        clock: the service's clock; its intervals must pass in real time.
+        clock: the clock of the service. Its time must be real time, because the service's intervals must pass.
 
     Raises:
         KitFailure: names the broken rule.
@@ -149,7 +151,7 @@ def check_flush_service(
         return FlushBench(factory, settings, clock, pool)
 
     if synchronous:
-        # The most important rule, that no answer precedes its sync, is checked and reported first.
+        # The most important rule is checked first: no bytes are acknowledged before their sync has ended.
         check_no_answer_before_the_sync(bench)
     check_becomes_durable(bench)
     check_rolls_over_files(bench)
@@ -193,7 +195,8 @@ def check_rolls_over_files(bench: Bench) -> None:
 
 
 def check_watermark_and_statistics(bench: Bench) -> None:
-    """Check that a flush service's positions and counters only grow, and that the counters match what happened."""
+    """Check that a flush service's positions and counters never decrease, and that the counters agree with the syncs, bytes and
+    waiters of the check."""
     with bench() as b:
         before = b.service.statistics()
         probes = [b.put() for _ in range(8)]
@@ -211,8 +214,7 @@ def check_watermark_and_statistics(bench: Bench) -> None:
 
 
 def check_no_answer_before_the_sync(bench: Bench) -> None:
-    """Check that a flush service acknowledges nothing without a sync, or while the sync that the acknowledgement needs is still
-    running."""
+    """Check that a flush service acknowledges bytes only after a sync of these bytes has ended."""
     with bench() as b:
         b.log.hold_syncs()
         probe = b.put()
@@ -261,8 +263,8 @@ def check_already_flushed(bench: Bench) -> None:
 
 
 def check_deadline(bench: Bench) -> None:
-    """Check that a hanging sync ends the wait of each waiter with TIMEOUT, once, and that the flush service continues when the
-    disk works again."""
+    """Check that a flush service ends each waiter with TIMEOUT, and only once, if a sync hangs. Check that the service flushes
+    again after the sync has ended."""
     with bench() as b:
         probe = b.put_into_a_held_sync()
         late = b.put()
@@ -354,7 +356,8 @@ def check_stop_with_waiters(bench: Bench) -> None:
 
 
 def check_failed_sync_on_stop(bench: Bench) -> None:
-    """Check that a sync that fails during ``stop`` of a flush service is as final as any other failed sync."""
+    """Check that a sync that fails during ``stop`` of a flush service is final: later submits are FENCED, and nothing is
+    flushed."""
     with bench() as b:
         b.log.fail_syncs()
         end = b.append()
@@ -406,7 +409,7 @@ def check_failed_commit(bench: Bench) -> None:
 def _expect_fenced(b: FlushBench, rule: str) -> None:
     """Wait until a waiter that is submitted to the flush service is FENCED: the service may need a moment to notice the
     failure."""
-    # The service's thread fences the service some time after a sync has failed, so submit() is called for up to PATIENCE_S.
+    # The service's thread notices a failed sync only after some time, so submit() is called repeatedly for up to PATIENCE_S.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):
         status = b.service.submit(b.log.wrote_offset_bytes + _RECORD_BYTES).status

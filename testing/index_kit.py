@@ -1,4 +1,4 @@
-"""Checks that an index builder keeps the rules of its port.
+"""Checks that an index builder follows the rules of its interface, :class:`~flintmq.core.kernel.ports.IndexBuilder`.
 
 From a test of your plugin::
 
@@ -7,8 +7,8 @@ From a test of your plugin::
     def test_the_index_passes_the_index_kit():
         check_index_builder(lambda: MyIndex(connect(":memory:")))
 
-The kit runs checks of queries, and the checks of :mod:`flintmq.testing.dispatcher_kit` with the results of queries as
-``observe``.
+The module checks queries. It also runs the checks of :mod:`flintmq.testing.dispatcher_kit`, with a function ``observe`` that
+returns the results of queries.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Checks that an intake step keeps the rules of its port. Intake steps change, redirect or refuse messages before they are
-stored.
+"""Checks that an intake step follows the rules of its interface, :class:`~flintmq.core.kernel.ports.intake.IntakeStep`. Intake
+steps change, redirect or refuse messages before they are stored.
 
 From a test of your plugin::
 
@@ -43,9 +43,10 @@ class Taken:
     """A sample message after the call of an intake step, which may have changed, redirected or refused the message."""
 
     message: MessageExtBrokerInner
-    """The message as the intake step has left it: a copy of the sample's message, which stays unchanged."""
+    """The message after the call of the intake step. The step changes a copy, so that the sample's message stays unchanged."""
     ends_chain: bool
-    """Result of the intake step's method ``take``; False if the step refused the message."""
+    """Result of the intake step's method ``take``: whether no later step is called for the message. False if the step refused
+    the message."""
     refusal: RefusedError | None = None
 
 
@@ -55,8 +56,8 @@ def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSa
 
     Args:
         make: returns a new step.
-        samples: messages for which the step is called: some that the step takes or refuses, and some that the step does not
-            change.
+        samples: messages for which the step is called. For some messages, ``take`` returns True or refuses the message; the
+            step does not change the remaining messages.
 
     Returns:
         The results for the samples, in their order, for the caller's assertions.

@@ -1,7 +1,6 @@
 """Files in memory, with a journal of the operations on the files. An operation fails if a test has scripted its failure.
 
-:class:`.simulated_disk.SimulatedDisk` makes a disk of such files; :class:`JournalReplay` does the operations of a journal
-again.
+:class:`.simulated_disk.SimulatedDisk` makes a disk of these files. :class:`JournalReplay` repeats the operations of a journal.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ import attrs
 from flintmq.core.errors import is_exhausted
 
 Operation = tuple[Any, ...]
-"""An operation of a simulated disk, one of ``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position,
-data)``, ``("write in order", file, position, data)``, ``("sync", file)``, ``("synced", file)``, ``("failed", file)``,
-``("names", folder)``, ``("folder", folder)``, ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``.
-``file`` is the number of a file."""
+"""An operation of a simulated disk, one of ``("create", path, file)``, ``("resize", file, size)``,
+``("write", file, position, data)``, ``("write in order", file, position, data)``, ``("sync", file)``, ``("synced", file)``,
+``("failed", file)``, ``("names", folder)``, ``("folder", folder)``, ``("unlink", path)``, ``("rmdir", folder)``,
+``("rename", source, target)``. ``file`` is the number of a file. ``sync`` begins a sync, which ends with ``synced`` or
+``failed``. ``names`` syncs a folder, and ``folder`` creates a folder. ``write in order`` writes the data from the first byte to
+the last."""
 
 IN_ORDER: Final = "write in order"
 WRITES: Final = ("write", IN_ORDER)
@@ -82,7 +83,7 @@ class JournaledFiles:
         the sync."""
         self._faults: list[_Fault] = []
         self.hits = 0
-        """Number of scripted failures that have struck."""
+        """Number of operations that failed because a test had scripted the failure."""
         self._names: dict[Path, dict[str, int]] = {folder: {} for folder in self.base.folders}
         self._data: dict[int, bytearray] = {}
         self._size: dict[int, int] = {}
@@ -94,15 +95,17 @@ class JournaledFiles:
             self._next += 1
 
     def fail(self, number: int, error: int, *, for_ever: bool = False, operation: str = "", within: str = "") -> None:
-        """Script a failure of the first matching operation from an operation's number on, or of all matching operations from
-        that number on.
+        """Script a failure of the first matching operation whose number is at least ``number``. If ``for_ever`` is true, all
+        later matching operations fail, too.
 
         Args:
             number: the number of the first operation that may fail; see :attr:`count`.
             error: the errno of the failure.
             for_ever: whether every later matching operation fails, too.
-            operation: the kind of operation that fails; empty: every kind. A write through a memory map never fails.
-            within: a folder or file name; only operations on paths with this part fail. Empty: all paths.
+            operation: the kind of operation that fails. If it is empty, operations of every kind fail. A write through a memory
+                map never fails.
+            within: name of a folder or file; only operations on paths that contain this name fail. If it is empty, operations
+                on all paths fail.
         """
         self._faults.append(_Fault(number, error, for_ever, operation, within))
 
@@ -170,7 +173,8 @@ class JournaledFiles:
         self._size[file] = size
 
     def write_bytes(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
-        """Write bytes within a file in memory; ``how`` is ``write`` or ``write in order``."""
+        """Write bytes within a file in memory. ``how`` is the kind of the operation in the journal, ``write`` or
+        ``write in order``."""
         with self._lock:
             self._data[file][position : position + len(data)] = data
             self.operate("write", path, how, file, position, bytes(data))
@@ -181,7 +185,8 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                # A sync that lacks a file descriptor never begins, so a later sync can still make the earlier writes durable.
+                # If no file descriptor is left, the sync never begins, so a later sync can still make the earlier writes
+                # durable.
                 if not is_exhausted(error):
                     self.keep("failed", file)
                 raise
@@ -191,7 +196,7 @@ class JournaledFiles:
             self.keep("synced", file)
 
     def missing_folders(self, folder: Path) -> list[Path]:
-        """Return those folders, out of a folder and its parents, that do not exist yet; the outermost folder is first."""
+        """Return the folders that do not exist yet among a folder and its parents, with the outermost folder first."""
         missing: list[Path] = []
         while folder not in self._names:
             missing.insert(0, folder)
@@ -199,7 +204,7 @@ class JournaledFiles:
         return missing
 
     def make_folders(self, missing: list[Path]) -> list[Path]:
-        """Create folders in memory, and return the parents of these folders, whose entries have changed."""
+        """Create folders in memory, and return the parent of each folder. The entries of these parents have changed."""
         for path in missing:
             self.operate("folder", path, "folder", path)
             self._names[path] = {}
@@ -313,8 +318,8 @@ class JournalReplay:
         self._durable_folders.update(path for path in self._folders if path.parent == folder)
 
     def torn(self, within: str) -> Image:
-        """Return the synced contents of the disk, and the later writes to files of a folder, except the second half of the last
-        write."""
+        """Return the synced contents of the disk, plus the unsynced writes to files of a folder. The second half of the last
+        write is left out, as if a power cut had interrupted the write."""
         files = [self._files[file] for path, file in self._durable_names.items() if within in path.parts]
         pending = sorted((number, position, data, file) for file in files for number, position, data in file.pending)
         for number, position, data, file in pending:

@@ -1,4 +1,5 @@
-"""Checks that a transient store pool keeps the rules of its port."""
+"""Checks that a transient store pool follows the rules of its interface,
+:class:`~flintmq.core.kernel.ports.TransientStorePool`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checks that a request processor keeps the rules of its port."""
+"""Checks that a request processor follows the rules of its interface,
+:class:`~flintmq.core.kernel.ports.processor.RequestProcessor` or
+:class:`~flintmq.core.kernel.ports.processor.BatchProcessor`."""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class AnswerRecorder(RecordingChannel):
         """Number of requests that the processor has received and not answered yet."""
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Keep an answer of the request processor for the kit's checks."""
+        """Keep an answer of the request processor for the checks of this module."""
         self.answers.append((to.opaque, answer))
 
     def refuse(self, to: Request, error: RefusedError) -> None:

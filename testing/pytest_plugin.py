@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 class _AsInstalled:
     """An import finder that keeps pytest from rewriting the assertions in FlintMQ's modules.
 
-    Pytest rewrites the modules of every package that provides a plugin. If Python writes no bytecode, every run would compile
-    these modules again, which takes two seconds for a test with a broker.
+    Pytest rewrites the modules of every package that provides a plugin. If Python writes no bytecode files, pytest would
+    rewrite and compile these modules again in every run, which takes two seconds for a test with a broker.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the import specification of a module of FlintMQ; None for any other module, which Python's next import finder
-        then looks for."""
+        """Return the import specification of a FlintMQ module. Return None for any other module, so that Python uses its next
+        import finder."""
         if not name.startswith("flintmq.") or name.startswith("flintmq.tests"):
             return None
         return PathFinder.find_spec(name, path, target)
@@ -88,7 +88,8 @@ def _clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture
 def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
-    """Return the faults of ``flintmq_broker`` that a test can script: syncs, the disk, answers, the network, a crash."""
+    """Return the faults of ``flintmq_broker`` that a test can script: faults of syncs, the disk, answers and the network, and
+    crashes."""
     return flintmq_broker.faults
 
 

@@ -1,13 +1,13 @@
-"""An asyncio event loop whose order, time and threads are decided by a seed.
+"""An asyncio event loop that runs a program in the same way each time for the same seed.
 
 ::
 
     loop = SeededLoop(Choices(seed=7))
     loop.run(main())                     # the same seed gives the same run
 
-The seed decides the order in which ready callbacks run. Time is virtual: when nothing is ready, the loop moves its clock to the
-next timer. The loop does the work of threads on its own thread, after delays that the seed decides. Connections and servers
-belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
+The seed decides the order in which ready callbacks run. Time is virtual: when no callback is ready, the loop moves its clock to
+the next timer. Work that services normally do in threads runs on the loop's thread, after delays that the seed decides.
+Connections and servers belong to a :class:`~flintmq.testing.simulated_network.SimulatedNetwork`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_WITHOUT_TIME_MAX: Final = 200_000
-"""Number of callbacks without an advance of the loop's time, after which a run of the simulation ends with
+"""Number of callbacks that may run without an advance of the loop's time. If more callbacks run, the simulation ends with
 ``SpinningError``."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
@@ -129,7 +129,7 @@ class SeededLoop(_LoopSettings):
     network.
 
     Args:
-        choices: makes the decisions.
+        choices: the source of the loop's decisions, which depend on a seed.
         disorder: percentage of steps in which a callback may run before the callback that has waited longest.
     """
 
@@ -278,7 +278,7 @@ class SeededLoop(_LoopSettings):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback in one of the loop's next steps."""
+        """Schedule a callback, which runs in one of the loop's next steps."""
         self._check_open()
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -287,7 +287,8 @@ class SeededLoop(_LoopSettings):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback in one of the loop's next steps, like :meth:`call_soon`, because the loop has only one thread."""
+        """Schedule a callback, which runs in one of the loop's next steps. The loop has only one thread, so this method is the
+        same as :meth:`call_soon`."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(

@@ -63,11 +63,12 @@ class LoopRounds:
         self._plan()
 
     def locked(self) -> bool:
-        """Return whether no round of the service has been requested since its last round began."""
+        """Return True if no round of the service has been requested since the last round began."""
         return not self._is_asked
 
     def release(self) -> None:
-        """Request a round of the service's work, which begins after a delay, and not before the pause of the service ends."""
+        """Request a round of the service's work. The round begins after a short delay, but not during the pause that follows
+        each round."""
         self._is_asked = True
         self._plan()
 

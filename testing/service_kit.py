@@ -1,4 +1,4 @@
-"""Checks that a service of a broker keeps the rules of its port.
+"""Checks that a service of a broker follows the rules of its interface, :class:`~flintmq.core.kernel.ports.service.Service`.
 
 From a test of your plugin::
 
@@ -58,16 +58,16 @@ class TimersByHand:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep periodic work of a service that runs after each interval. Raises ``KitFailure`` for an interval that is not
-        positive."""
+        """Keep a function that a service schedules at an interval; :meth:`turn` calls the function. Raises ``KitFailure`` if
+        the interval is not positive."""
         expect(interval_s > 0, f"the interval of {name!r} is longer than 0 s", interval_s)
         return self._add(_rested(work, rest_s, name), name)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep periodic work of a service that returns the seconds until it runs again. Raises ``KitFailure`` if the returned
-        value is not a duration."""
+        """Keep a function that a service schedules and that returns the seconds until its next call; :meth:`turn` calls the
+        function. Raises ``KitFailure`` if the returned value is not a duration."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
         def paced() -> None:
@@ -98,13 +98,13 @@ class _ByHand:
     name: str
 
     def cancel(self) -> None:
-        """End this periodic work of the service, so that the kit does not run it any more."""
+        """End this periodic work of the service, so that :meth:`TimersByHand.turn` does not run it any more."""
         self.works.pop(self.name, None)
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return a function that does a service's periodic work, and then checks the result of ``rest_s``. This function of the
-    service returns the seconds in which the work has nothing to do."""
+    """Return a function that calls ``work`` and then checks the result of ``rest_s``. ``rest_s`` is a function of the service
+    that returns the seconds for which ``work`` will have nothing to do."""
     if rest_s is None:
         return work
 

@@ -1,5 +1,5 @@
-"""A disk in memory that knows which data is synced. The disk can lose power at any operation, and then returns the data that
-remains.
+"""A disk in memory that distinguishes synced data from unsynced data. A test can cut the disk's power after any operation, and
+then read the data that survives.
 
 A store changes the disk by a few kinds of *operations*, which a journal keeps in order (:mod:`.journaled_files`). A
 :class:`.journaled_files.JournalReplay` repeats the first operations of the journal, and returns the data that was synced after
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _store_error(error: OSError, path: Path, no_room: str, otherwise: str) -> StoreError:
-    """Return the StoreError that stands for an error of the operating system."""
+    """Return the StoreError that corresponds to an error of the operating system."""
     kind = store_error_kind(error)
     return kind(f"{path}: {no_room}" if kind is StoreFullError else f"{path}: {otherwise}: {error.strerror}")
 
@@ -75,7 +75,8 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                # A fault can make posix_fallocate() fail, which does not change the size of the file.
+                # This operation has no effect. It only lets a test make posix_fallocate() fail, which does not change the
+                # file's size.
                 self.operate("resize", path)
         except OSError:
             del self._names[path.parent][path.name]
@@ -156,7 +157,7 @@ class SimulatedDisk(JournaledFiles):
                 del self._names[path.parent][path.name]
 
     def lock(self, path: Path) -> Callable[[], object]:
-        return lambda: None  # No other process uses a simulated disk.
+        return lambda: None  # The lock does nothing, because no other process uses a simulated disk.
 
     def replace(self, source: Path, target: Path) -> None:
         with self._lock:

@@ -1,8 +1,8 @@
-"""The network of a seeded loop: connections in memory, with delays, cuts, refusals and silence.
+"""The network of a seeded loop, in memory. The network has delays, lost connections, refused connections and silent hosts.
 
-Bytes of one direction arrive in order, in pieces and after delays that the seed decides. A connection that is cut loses the
-bytes under way, as TCP does when a machine dies. Both ends of the connection get an error. If the host is *silent*, no end gets
-an error.
+The bytes of one direction arrive in order. The seed decides how they are delayed and split. If a test cuts a connection, the
+bytes under way are lost, as in TCP when a machine dies, and both ends of the connection get an error. If a host is *silent*,
+none of its bytes arrive, but neither end of its connections gets an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SimulatedNetwork:
 
     Args:
         loop: runs both ends of each connection.
-        latency_ms_max: the longest delay of a piece of data.
+        latency_ms_max: the longest delay of the data of one write, in ms.
         piece_percent: percentage of writes that arrive in two pieces.
     """
 
@@ -119,7 +119,7 @@ class SimulatedNetwork:
                 yield end
 
     def delay_s(self) -> float:
-        """Return the delay of one piece of data on the simulated network, in seconds."""
+        """Return the delay, in seconds, after which data arrives at the other end of a simulated connection."""
         return self.loop.choices.below(self.latency_ms_max + 1) / 1000
 
     def _port(self) -> int:
@@ -210,7 +210,8 @@ class SimulatedTransport(asyncio.Transport):
     # --- events that occur at this end of a connection ---
 
     def deliver(self, event: Callable[[], object], delay_s: float = 0.0) -> None:
-        """Deliver an event at this end of a connection, after ``delay_s`` and after all events that were delivered before."""
+        """Schedule an event at this end of a connection. The event occurs after ``delay_s``, and after all events that were
+        scheduled earlier."""
         at_s = self._loop.time() + delay_s
         if self._deliveries:
             at_s = max(at_s, self._deliveries[-1][0])

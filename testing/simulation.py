@@ -1,4 +1,5 @@
-"""Runs brokers, name servers and clients in one thread. A seed decides the order, the network and the random numbers.
+"""Runs brokers, name servers and clients in one thread. A seed decides the order of callbacks, the delays of the network and
+the random numbers.
 
 ::
 

@@ -19,8 +19,8 @@ _LENGTH: Final = struct.Struct(">I")
 
 @attrs.define(eq=False)
 class AnswerFault(Fault):
-    """A fault of an answer: the n-th answer to requests with a code, after the fault was scripted, is lost or late, or the
-    connection ends instead."""
+    """A fault of an answer: the n-th answer to requests with a code is lost or late, or the connection is closed instead.
+    Answers are counted from the time when the fault is scripted."""
 
     code: int
     delay_s: float | None = None
@@ -39,10 +39,10 @@ class Cut(Fault):
 
 
 class FaultyWire:
-    """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
+    """Forwards connections to a server, and applies the faults that a test has scripted. Thread-safe.
 
-    The forwarder does not change frames, so every client may use it. On encrypted connections the forwarder cannot recognize
-    answers.
+    The proxy does not change frames, so every client can connect through the proxy. On encrypted connections, the proxy cannot
+    recognize answers.
 
     Args:
         host: the host on which to listen, at :attr:`port`.
@@ -116,7 +116,8 @@ class FaultyWire:
         self._links.discard(link)
 
     def fault_of(self, code: int) -> AnswerFault | None:
-        """Return the fault of the answer to a request that has just come; None if the answer has no fault. Loop thread."""
+        """Return the fault that applies to the answer to a request that has just arrived; None if no fault applies. Loop
+        thread."""
         found = None
         for fault in list(self._answers):
             if fault.code == code and fault.counts() and found is None:
@@ -132,7 +133,7 @@ class _Link:
         self.client = _Side(self)
         self.server = _Side(self)
         self._faults: dict[int, AnswerFault] = {}
-        """The faults that will strike answers that the server has not sent yet, keyed by the request's opaque."""
+        """The faults of answers that the server has not sent yet, keyed by the request's opaque."""
         self._connecting: asyncio.Task[None] | None = None
 
     def made(self, side: _Side) -> None:

@@ -139,8 +139,8 @@ def said(command: Sequence[str]) -> dict[str, Any]:
 
 
 def compared(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
-    """Return the median figures of FlintMQ's and the Java client over all rounds, and the medians of the ratios of the
-    rounds."""
+    """Return a row of the comparison: the medians of both clients' figures over all rounds, and the medians of the rounds'
+    ratios of FlintMQ's figures to the Java client's."""
     row: dict[str, Any] = {"row": name, "rounds": len(rounds)}
     for figure in ("rate", "cpu_us"):
         row[figure] = {

@@ -73,8 +73,8 @@ async def consume(broker: ServedChild) -> float:
 
 
 def spread(topics: list[str], seconds: float) -> Row:
-    """Return a function that returns the broker's processor time per sent message, in µs, if all sends in flight have different
-    topics."""
+    """Return a function that sends messages to many topics and returns the broker's processor time per message, in µs. All
+    sends in flight have different topics."""
 
     async def measure(broker: ServedChild) -> float:
         async with AdminClient([broker.namesrv]) as admin:

@@ -4,11 +4,11 @@
     tools/bench_rebuild.py WORK [--records 2000000] [--rounds 3] [--workers 2] [--engines loop,inline,process,spark]
 
 Makes the store of a stopped broker in WORK: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of
-128 MiB. Each round runs every engine once, one after the other, into a new folder. The engine ``loop`` rebuilds as a broker's
-start does without numpy, one record after the other; ``repair`` rebuilds as a broker's start does with numpy. The results of
-all engines are compared byte by byte with those of ``loop``. Spark's session is started once, before the rounds, and the time
-of its start is a separate figure. Then one line of JSON is printed: medians of seconds and of CPU seconds (children and Java
-too), records a second, and ratios to ``loop``.
+128 MiB. In each round, every engine rebuilds the queues and the index once, into a new folder. The engines run one after the
+other. The engine ``loop`` rebuilds as a broker's start does without numpy, one record after the other; ``repair`` rebuilds as a
+broker's start does with numpy. The results of all engines are compared byte by byte with those of ``loop``. Spark's session is
+started once, before the rounds, and the time of its start is a separate figure. Then one line of JSON is printed: medians of
+seconds and of CPU seconds (children and Java too), records a second, and ratios to ``loop``.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def main() -> None:
         spark = engines["spark"] = SparkEngine(f"local[{options.workers}]")
         session_s = time.monotonic() - began_s
         java = spark._spark.sparkContext._gateway.proc.pid
-        # The workers of Spark are started before the measurement.
+        # The workers of Spark are started here, because their start must not be measured.
         spark.run(abs, list(range(options.workers)), [1] * options.workers, None)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in names}

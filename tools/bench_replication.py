@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the cost of a slave that holds every message, and how fast an empty slave catches up.
+"""Measures how much a slave slows down the sends to its master, and how fast an empty slave catches up.
 
     tools/bench_replication.py [--peer ../shared/peer] [--rounds 5] [--seconds 3] [--fill-mib 256]
 
@@ -232,8 +232,8 @@ async def measure(kind: Kind, work: Path, options: argparse.Namespace) -> None:
         kind.start(work / "master", "sync_master") as master,
         kind.start(work / "slave", "slave", master) as slave,
     ):
-        # The topic is created, and the slave follows its master, before the measurement begins.
-        # Without a slave that follows, sends to a sync master fail.
+        # The topic must exist, and the slave must follow its master, before the measurement begins.
+        # Sends to a sync master fail until its slave follows it.
         deadline_s = time.monotonic() + PATIENCE_S
         await run_bench(load(1, 1, 0.2), alone.name_server, None)
         while (await run_bench(load(1, 1, 0.2), master.name_server, None)).errors:

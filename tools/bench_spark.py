@@ -108,7 +108,8 @@ def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
             mine = log[(log["topic"] == b"topic%d" % topic) & (log["queue_id"] == queue_id)]
             units = np.zeros(len(mine), UNIT)
             units["position"], units["size"] = mine["physical"], mine["size"]
-            for number in range(4):  # a queue's unit contains the hash of the message's tag
+            # A unit of a consume queue contains the hash of the message's tag.
+            for number in range(4):
                 units["tags"][mine["tag"] == b"%d" % number] = hash_of(f"Tag{number}")
             folder = root / "consumequeue" / f"topic{topic}" / str(queue_id)
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,8 @@
 Needs the peer kit (RocketMQ, with its jars fetched) and Java. The kit's client fills the Java broker, whose store is in WORK,
 with batches of 1 KiB messages with keys. The Java broker is killed, and its store is copied for the measurements, so that both
 brokers start with the same bytes. Each round measures the Java broker, then FlintMQ. Then one line of JSON is printed: medians,
-and ratios Java / FlintMQ (above 1: FlintMQ is faster). The time of a start ends with the broker's ready line; it includes the
-start of the Java virtual machine.
+and ratios Java / FlintMQ (above 1: FlintMQ is faster). The time of a start ends when the broker reports that it is ready. For
+the Java broker, this time includes the start of the Java virtual machine.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ def cpu_s() -> float:
 
 
 async def produce(words: argparse.Namespace) -> dict[str, float]:
-    """Send messages after a warm-up, and return the rate and the processor time per message. Arguments of the command line give
-    the kind of load (``row``), which may end with a number of sending tasks, and the duration in seconds (``seconds``)."""
+    """Send messages after a warm-up, and return the rate and the processor time per message. The parameter ``words`` has the
+    arguments of the command line: ``row`` is the kind of load, which may end with a number of sending tasks, and ``seconds`` is
+    the duration."""
     kind, _, in_flight = words.row.partition("-")
     message = Message(words.topic, bytes(words.size))
     async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
@@ -70,7 +71,7 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
             while time.monotonic() < until_s:
                 await send()
                 meter.messages += messages
-                # A one-way send never suspends, so the loop gets an iteration here, in which it writes the frames.
+                # A one-way send never suspends its task, so sleep(0) lets the event loop write the frames.
                 if kind == "oneway":
                     await asyncio.sleep(0)
 

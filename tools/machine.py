@@ -1,7 +1,7 @@
 """Find code that reads the machine's time or randomness, or starts a thread, outside the modules that may do so.
 
-A simulation decides the time, the random numbers, and when the work of a thread is done. If code asks the machine instead of
-the simulation, two runs with one seed differ. ``tools/tidy.py`` applies this rule.
+A simulation decides the time, the random numbers, and when the work of a thread is done. If code calls the operating system for
+the time or for random numbers, or starts a thread, two runs with one seed differ. ``tools/tidy.py`` applies this rule.
 """
 
 from __future__ import annotations

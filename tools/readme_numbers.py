@@ -142,8 +142,8 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 
 def _pair(line: Line, run: Run) -> tuple[float, float]:
-    """Return FlintMQ's and RocketMQ's figure in one run. For a line of the table with several measurements, only the ratio of
-    the figures matters. In this case, return the geometric mean of the ratios for FlintMQ, and 1 for RocketMQ."""
+    """Return FlintMQ's and RocketMQ's figure in one run. If a line of the table combines several rows, return the geometric
+    mean of their ratios, and 1, because only the ratio is used."""
     found = []
     for row in line.rows:
         entry = run.get(f"{line.flush} {row}", {}).get(line.key, {})

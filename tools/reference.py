@@ -268,8 +268,8 @@ def _commands(
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of a command's help text as Markdown. If a paragraph begins with the mark that makes the library click
-    keep line breaks, the paragraph becomes a code block."""
+    """Yield the lines of a command's help text as Markdown. A paragraph that begins with a backspace character becomes a code
+    block, because the library click keeps the line breaks of the paragraph."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ["", "```text", *paragraph.splitlines()[1:], "```"]

@@ -27,7 +27,7 @@ class Refusal:
 
 
 Wrapper = tuple[ast.FunctionDef, ast.Call]
-"""A function that takes the reason of a refusal as a parameter, and the refusal that the function makes."""
+"""A function that takes the reason of a refusal as a parameter, and the call in the function that makes the refusal."""
 
 
 def refusals(root: Path) -> list[Refusal]:

@@ -1,4 +1,4 @@
-"""The hook of MkDocs (``mkdocs.yml``), which adds pages outside docs/ to the site, and files that pages link to.
+"""Defines a hook for MkDocs (``mkdocs.yml``) that adds pages outside docs/ to the site, and the files to which pages link.
 
 The pages of docs/ link to the files of the repository by relative paths. On the site, each of these links leads to a page with
 the text of the file, or to a page with the list of a folder's files. A link to a file that does not exist is unchanged, and

@@ -443,8 +443,8 @@ async def delete_groups(seen: Seen, address: str, master: str) -> None:
 
 
 async def settle(seen: Seen) -> None:
-    """Wait until every acknowledged message is delivered, for a limited time, and long enough that servers close idle
-    connections."""
+    """Wait until every acknowledged message is delivered, but not longer than four times :data:`SETTLE_S`. Wait at least
+    :data:`SETTLE_S`, so that servers close idle connections."""
     began = time.monotonic()
     while time.monotonic() < began + 4 * SETTLE_S and seen.acknowledged.keys() - seen.delivered.keys():  # noqa: ASYNC110 - for processes
         await asyncio.sleep(1)

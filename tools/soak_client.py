@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Soak test of the client library: clients make random calls to a broker that is killed, paused or cut every few seconds.
+"""Soak test of the client library: random calls to a broker that is killed, paused or disconnected every few seconds.
 
     tools/soak_client.py [--minutes 120] [--clients 8] [--round-seconds 30] [--seed N] [--json]
 
@@ -352,7 +352,7 @@ class Round:
         acknowledged message."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            # No client of this round consumed messages in the way ``way``, for example in batches.
+            # No client of this round consumed in the way ``way``, for example in batches, so there is nothing to check.
             return
 
         async def note(message: MessageExt) -> None:

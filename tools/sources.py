@@ -1,4 +1,4 @@
-"""The package's modules, of the checkout or of a commit, and the parts of their syntax trees that other tools need."""
+"""Reads the Python modules of the package, from the checkout or from a commit, and finds their imports and definitions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Sources:
         return self.texts[path].count("\n")
 
     def imports(self, path: str) -> set[str]:
-        """Return the paths of the package's modules that a file imports, also within functions. Imports under
+        """Return the paths of the package's modules that a file imports. Imports within functions count; imports under
         ``if TYPE_CHECKING`` do not count."""
         if path not in self._imports:
             self._imports[path] = self._find_imports(path)

@@ -1,4 +1,5 @@
-"""Finds the test of each module: the test at the mirrored path, or the test that ``tests/tested_by.toml`` names."""
+"""Finds the test of each module. The test of ``FOLDER/MODULE.py`` is ``tests/FOLDER/test_MODULE.py``, the mirrored path, or a
+test that ``tests/tested_by.toml`` names."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ _DOTTED: Final = re.compile(r"flintmq(?:\.\w+)+")
 
 
 def untested_modules(sources: Sources) -> set[str]:
-    """Return the modules without a test: a module has no test at the mirrored path, and ``tests/tested_by.toml`` names no test
-    that uses the module."""
+    """Return the modules for which there is no file ``tests/FOLDER/test_MODULE.py``, and for which ``tests/tested_by.toml``
+    names no test that uses the module."""
     table = read_table()
     return {path for path in without_mirror(sources) if not is_tested(sources, path, table.get(path))}
 
 
 def read_table() -> dict[str, str]:
-    """Return the contents of ``tests/tested_by.toml``: the path of a test for each module without a test at the mirrored path,
-    keyed by the module's path."""
+    """Return the contents of ``tests/tested_by.toml``: the path of a module's test, keyed by the module's path. The file lists
+    only modules whose test is not at the path ``tests/FOLDER/test_MODULE.py``."""
     found = tomllib.loads(TABLE.read_text("utf-8"))
     return {f"{folder}/{name}.py": test for folder, names in found.items() for name, test in names.items()}
 
@@ -51,13 +52,13 @@ def mirror(path: str) -> str:
 
 
 def without_mirror(sources: Sources) -> list[str]:
-    """Return the modules without a test at the mirrored path; ``__init__.py`` files are left out."""
+    """Return the modules for which there is no file ``tests/FOLDER/test_MODULE.py``; ``__init__.py`` files are left out."""
     return [path for path in sources.modules if not path.endswith("__init__.py") and mirror(path) not in sources.texts]
 
 
 def is_tested(sources: Sources, path: str, test: str | None) -> bool:
-    """Return whether a test uses a module, directly or through other modules. A test in the mirrored folder that contains the
-    module's name counts, too: tests of commands do not import the commands."""
+    """Return whether a test uses a module, directly or through other modules. A test in the module's folder ``tests/FOLDER``
+    also counts if its text contains the module's name, because tests of commands do not import the commands."""
     if test is None or test not in sources.texts:
         return False
     beside = PurePosixPath(test).parent == PurePosixPath(mirror(path)).parent
@@ -119,7 +120,7 @@ def find_test(sources: Sources, path: str) -> str | None:
 
 
 def _distance(test: str, path: str) -> int:
-    """Return the number of folders between a test and the mirrored path of a module's test."""
+    """Return the number of folders between a test and the path ``tests/FOLDER/test_MODULE.py`` of a module's test."""
     folders, own = test.split("/")[1:-1], path.split("/")[:-1]
     common = 0
     while common < min(len(folders), len(own)) and folders[common] == own[common]:

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Check the package's source against its rules of form: ``tools/tidy.py`` prints the violations, ``--shrink`` updates its
-lists.
+"""Check the package's source against its rules of form, and print the violations. ``--shrink`` updates the lists.
 
 ``tests/not_yet_tidy.toml`` lists the violations that are allowed for now. ``--shrink`` removes the entries that no longer
-violate their rule, and never adds an entry. ``tests/tested_by.toml`` names the test of each module whose test does not lie at
-the mirrored path; ``--shrink`` replaces missing or stale entries. ``tests/test_tidy.py`` checks the same rules.
+violate their rule, and never adds an entry. ``tests/tested_by.toml`` names the test of each module whose test is not
+``tests/FOLDER/test_MODULE.py``. ``--shrink`` replaces missing or stale entries. ``tests/test_tidy.py`` checks the same rules.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "machine_reads": machine_reads,
     "untested_modules": tested_by.untested_modules,
 }
-"""Functions that check a rule. The key of a function is the name of the list of exceptions from the rule."""
+"""Functions that each check one rule, keyed by the name of the list of exceptions from the rule."""
 
 
 class Symbols:
@@ -255,7 +254,8 @@ class Symbols:
             module = module.rpartition(".")[0]
         origin = self._imported[module].get(base.partition(".")[0], f"{module}.{base}")
         if not origin.startswith("flintmq"):
-            return True  # Members of a class from another package are not looked up.
+            # The members of a class from another package are not known, so every name counts as defined.
+            return True
         return origin in self._members and self._has(origin, rest, seen | {owner})
 
 

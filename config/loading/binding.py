@@ -178,7 +178,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
         return None
     sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
     if isinstance(node, RawMapping) and len(sections) == 1:
-        # Only an attrs class accepts a mapping, and exactly one type of the union is an attrs class.
+        # The attrs class is the only type of the union that accepts a mapping, so the other types need not be tried.
         return bind_value(node, sections[0], spec, key)
     # Every value can be read as a text, so the union's type ``str`` is tried last.
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)

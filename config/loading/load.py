@@ -116,7 +116,7 @@ def load_config(
             for no file.
         overrides: settings as ``key=value``, as for the option ``--set``.
         environ: environment variables; None for those of the process.
-        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name such as ``listenPort`` counts.
+        role: broker or name server. Some names of RocketMQ, such as ``listenPort``, have another meaning in each of them.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown, malformed, out of range or set twice.
@@ -153,7 +153,7 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
         if error.key is None and has_rocketmq_keys(text, role):
-            # An error without a key means that the file is not YAML.
+            # The error names no key, so the file is not YAML. The file has RocketMQ's names, so the error suggests an import.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
@@ -196,7 +196,7 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
         raise sections[name].origin.error(f"'{name}' is not a setting any more: {REMOVED[name]}", key=name)
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
-    except ConfigError as error:  # Each setting's value is valid, but two settings contradict each other.
+    except ConfigError as error:  # Two valid settings contradict each other. The error names the origin of one.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)
@@ -214,16 +214,19 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin that an error about a key names. If the key has its default value, this is the origin of another
-    setting in the key's section."""
+    """Return the origin that an error about a key names.
+
+    A default value has no place in a file. If the key has its default value, the result is the origin of another setting that
+    is set in the key's section.
+    """
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)
 
 
 def read_limited(file: Path) -> bytes:
-    """Return the content of a configuration file; only the beginning if the file is longer than a YAML configuration may be.
-    Raises ``ConfigError``."""
+    """Return the content of a configuration file. If the file is longer than a YAML configuration may be, return only the
+    beginning. Raises ``ConfigError`` if the file cannot be read."""
     from flintmq.config.loading.yaml_source import YAML_MAX_BYTES
 
     try:

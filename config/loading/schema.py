@@ -31,7 +31,7 @@ COMPOSITES: Final = (FLUSH_DISK_TYPE, TRANSIENT_POOL)
 
 @attrs.frozen
 class Key:
-    """One setting, with its place in the classes of the configuration."""
+    """A setting, with the class and the field that declare it."""
 
     name: str
     """Dotted key of a setting, such as ``flush.group_commit.sync_flush_timeout_ms``."""

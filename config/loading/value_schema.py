@@ -113,7 +113,7 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
     if value is attrs.NOTHING:
-        # attrs.NOTHING stands for an item of a list that cannot be written as JSON.
+        # The field has no default. This test comes first, because attrs.NOTHING is a member of an enum.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -148,7 +148,8 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        checked = kind in (tuple, collections.abc.Sequence)  # as in the loader, lists and sets accept any items
+        # The loader does not check the items of lists and sets against the setting's limits, choices and pattern.
+        checked = kind in (tuple, collections.abc.Sequence)
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
         return model_schema(kind, depth + 1)
@@ -194,7 +195,7 @@ def _list(item: Schema, spec: FieldSpec) -> Schema:
     of_item = _text_pattern(item)
     if of_item != _ANY_TEXT:
         separators = "[" + escaped(spec.separators) + "]"
-        # The pattern looks ahead only at the begin of each list item, so that matching takes time linear in the text's length.
+        # The pattern looks ahead only at the beginning of each item, so that matching takes time linear in the text's length.
         part = rf"(?=\s*(?:{of_item})?\s*(?:{separators}|$))[^{separators[1:]}*"
         made["pattern"] = f"{_START}{part}(?:{separators}{part})*{_END}"
     return made
@@ -230,7 +231,7 @@ def _scalar(hint: Any, spec: FieldSpec, plain: Unit | None) -> Schema:
 def _integer(spec: FieldSpec, plain: Unit | None) -> Schema:
     unit, low, high = spec.unit, spec.minimum, spec.maximum
     if unit is not None:
-        low = max(low or 0, 0)  # sizes and durations are never negative
+        low = max(low or 0, 0)  # Sizes and durations cannot be negative.
     bounds = {
         "minimum": None if low is None else in_unit(low, unit, plain),
         "maximum": None if high is None else -in_unit(-high, unit, plain),

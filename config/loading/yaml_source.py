@@ -83,7 +83,8 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
         problem = " ".join(str(error.problem or error.context or "not YAML").split())
         raise ConfigError(problem, file=file, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML does not wrap the errors of chr() and int() for out-of-range escapes.
+        # PyYAML does not convert the errors of chr() and int() for out-of-range escapes to YAMLError, so ValueError and
+        # OverflowError are caught, too.
         raise ConfigError(f"not YAML: {' '.join(str(error).split())[:200]}", file=file) from error
     if node is None:
         return RawMapping({}, Origin("file", file, 1))
@@ -115,7 +116,8 @@ def parse_list(node: RawScalar, key: str) -> RawList:
 
 
 def _placed(found: RawNode, where: RawScalar) -> RawNode:
-    """Return a YAML node that was read from a text, with the text's origin and the text's unit of plain integers."""
+    """Return a node of the YAML in a setting's text. All values get the text's origin, and numbers without a unit get its
+    unit."""
     if isinstance(found, RawScalar):
         return attrs.evolve(found, origin=where.origin, plain=where.plain)
     if isinstance(found, RawList):

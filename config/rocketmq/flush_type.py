@@ -1,6 +1,6 @@
 """RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable``, which together correspond to ``flush.strategy``.
 
-* SYNC_FLUSH is ``group_commit``, whatever ``transientStorePoolEnable`` says.
+* SYNC_FLUSH with any ``transientStorePoolEnable`` is ``group_commit``.
 * ASYNC_FLUSH with ``transientStorePoolEnable: false`` is ``flush_real_time``.
 * ASYNC_FLUSH with ``transientStorePoolEnable: true`` is ``commit_real_time``.
 """

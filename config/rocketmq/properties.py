@@ -1,8 +1,9 @@
 """Reads RocketMQ's ``broker.conf`` (or ``namesrv.conf``) as a source of settings.
 
-If a key is repeated, its last value counts, as in Java. A key without a meaning in FlintMQ is kept with the reason, for a
-warning at the start. A known key with an invalid value is an error, because a broker must not run with another flush strategy
-than its file names. An import (:mod:`.importing`) lists lines with invalid values instead.
+If a key is repeated, its last value counts, as in Java. A key that has no effect in FlintMQ is recorded with the reason, and a
+broker logs a warning about the key when it starts. A known key with an invalid value is an error, because a broker must not run
+with another flush strategy than its file names. An import (:mod:`.importing`) lists the keys with invalid values and does not
+fail.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from flintmq.config.rocketmq.names import FIXED
 
 POOL_SIZE: Final = "transientStorePoolSize"
 POOL_SIZE_DEFAULT: Final = "5"
-"""RocketMQ's default size of the transient store pool. A file that sets this size does not thereby request a pool."""
+"""RocketMQ's default size of the transient store pool. If a file sets this size but uses no pool, no warning is logged."""
 
 _WRITTEN_WITH_EQUALS = re.compile(r"^[^\s#!:=]+[ \t]*=", re.MULTILINE)
 """Pattern of a line that begins with a key and ``=``. No line of a YAML configuration begins with a key and ``=``."""

@@ -1,7 +1,7 @@
 """The names of topics that are reserved for the broker (``TopicValidator`` of RocketMQ).
 
-They are reserved even if the broker does not use them, because its store may have been written by a broker that did. Some of
-these topics contain messages of all other topics, so clients may neither read nor write them.
+The names are reserved even if the broker does not use them, because another broker that used them may have written the store.
+Some of these topics contain messages of all other topics, so clients may neither read nor write them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ class MetricsSection:
     """Address at which the metrics are served; ``0.0.0.0`` is every interface. There is no access control: everyone who can
     connect can read the names of topics and groups, but cannot change anything."""
     port: int = option(0, minimum=0, maximum=65535)
-    """Port at which the metrics are served; 0 for any free port, which the READY line names."""
+    """Port at which the metrics are served; 0 for any free port. The line ``READY`` that the broker prints at its start
+    contains the port."""
     otlp_endpoint: str | None = option(
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/metrics"
     )
@@ -43,7 +44,7 @@ class MetricsSection:
 
 @attrs.frozen(kw_only=True)
 class TracingSection:
-    """``tracing:`` — OpenTelemetry spans for the steps of messages through the broker."""
+    """``tracing:`` — OpenTelemetry spans for the steps in which the broker receives, stores and delivers a message."""
 
     FEATURE: ClassVar = "tracing"
 
@@ -55,8 +56,8 @@ class TracingSection:
     otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
     """Interval between two pushes of spans. Spans are pushed earlier if 512 of them wait."""
     sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)
-    """On average, one of this number of messages without a ``traceparent`` starts a trace. The message is chosen at random.
-    With 0, only messages whose producer sampled them are traced."""
+    """Average number of messages without a ``traceparent`` among which one message starts a trace. The message is chosen at
+    random. With 0, only messages that their producer sampled are traced."""
     queue_max: int = option(16_384, minimum=64, maximum=1_000_000)
     """Largest number of spans that wait to be pushed, and largest number of messages that are traced at the same time. Further
     spans and messages are dropped and counted."""

@@ -1,5 +1,4 @@
-"""Settings of the broker as a server: its identity, its addresses, its name servers, replication. Also the settings of the name
-server."""
+"""Settings of the broker's identity, addresses, name servers and replication, and settings of the name server."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ ROLES: Final = ("async_master", "sync_master", "slave")
 
 
 def _role(text: str) -> str:
-    """Return a broker's role in lower case if the role is in RocketMQ's spelling, which is in capitals."""
+    """Return a broker's role in lower case if it is written in capitals, as in RocketMQ. Return any other text unchanged."""
     return text.lower() if text.isupper() else text
 
 
@@ -101,8 +100,8 @@ class ListenSection:
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
     """Number of connections that may wait until the broker accepts them."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
-    """Largest number of open connections; further connections are closed at once. In any case, some of the process's
-    descriptors (ulimit -n) are reserved for the store, and connections that would need a reserved descriptor wait to be
+    """Largest number of open connections; further connections are closed at once. Some of the process's file descriptors
+    (ulimit -n) are always reserved for the store. If only reserved descriptors are free, new connections wait until they are
     accepted."""
     max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
     """Largest number of open connections from one address; further connections are closed at once. The name server has the same
@@ -204,7 +203,8 @@ class NamesrvConfig:
 
 
 SECRET_MIN_LENGTH: Final = 16
-"""Smallest length of ``ha.secret``. A listener on the network could find a shorter secret by trying all of them."""
+"""Smallest length of ``ha.secret``, in characters. An attacker who records the network traffic could find a shorter secret by
+trying all possible secrets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -217,8 +217,8 @@ class HaSection:
     """Allows slaves to follow an ``async_master``. A ``sync_master`` and a ``slave`` replicate even if this is false."""
     compat: str = option("flintmq", choices=("flintmq", "rocketmq"))
     """Protocol of replication. With ``flintmq``, master and slave prove that they know ``ha.secret``, every frame is checked,
-    and a slave does not follow another master than before. ``rocketmq`` is RocketMQ's protocol, which has no such checks: any
-    program that reaches the port can read the whole log."""
+    and a slave replicates only a log that continues its own log. ``rocketmq`` is RocketMQ's protocol, which does not check any
+    of this. Any program that reaches the port can then read the whole log."""
     secret: Secret | None = option(None, secret=True)  # noqa: RUF009
     """Secret that master and slaves share, at least 16 characters long. Its environment variable is ``FLINTMQ_HA__SECRET``."""
     secret_file: str | None = option(None)
@@ -233,8 +233,8 @@ class HaSection:
     )
     """On a slave, the host and the replication port of its master; null asks the name server."""
     tls: bool | None = option(None)
-    """Encrypts replication with the certificate of ``listen.tls``, and trusts ``namesrv.tls_ca``. null encrypts if
-    ``listen.tls`` requires TLS. Encryption needs ``ha.compat: flintmq``."""
+    """Encrypts replication with TLS, with the certificate of ``listen.tls`` and the authorities of ``namesrv.tls_ca``. null
+    encrypts if ``listen.tls`` requires TLS. Encryption needs ``ha.compat: flintmq``."""
     send_heartbeat_interval_ms: int = option(5_000, rocketmq="haSendHeartbeatInterval", minimum=10, maximum=DAY_MS)
     """Time without data on a replication connection after which master or slave sends a heartbeat."""
     housekeeping_interval_ms: int = option(20_000, rocketmq="haHousekeepingInterval", minimum=50, maximum=DAY_MS)
@@ -253,10 +253,10 @@ class HaSection:
     max_slaves: int = option(16, minimum=1, maximum=1_000)
     """Largest number of connected slaves; the connections of further slaves are closed."""
     truncate: str = option("proven", choices=("proven", "always", "never"))
-    """Treatment of the end of a slave's log that its master does not have. With ``proven``, the slave moves this end to
-    ``flint/quarantine`` if the epochs prove that the master's recovery truncated it and that no client got an answer for it;
-    otherwise the slave does not follow. With ``always``, the slave moves the end if both logs share an epoch. With ``never``,
-    the slave does not follow."""
+    """Reaction of a slave whose log ends with bytes that the master's log does not have. With ``never``, the slave does not
+    replicate. With ``always``, the slave moves these bytes to ``flint/quarantine`` and replicates if both logs share an epoch
+    (docs/replication.md). With ``proven``, the slave does this only if the epochs prove that the master's recovery removed the
+    bytes and that no client got an answer for them."""
 
     def __attrs_post_init__(self) -> None:
         if self.secret is not None and self.secret_file is not None:

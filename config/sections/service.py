@@ -56,8 +56,9 @@ class OffsetsSection:
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
     """Interval between two writes of the consumer offsets to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of consumer offsets. A group has a consumer offset for each queue that the group reads, which needs about
-    100 bytes. At the limit, a group's first commit for a queue is refused, and existing offsets can still be changed."""
+    """Largest number of consumer offsets. A group has a consumer offset for each queue that the group reads. A consumer offset
+    needs about 100 bytes. At the limit, a group's first commit for a queue is refused, but existing offsets can still be
+    changed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,8 +106,8 @@ class PullSection:
     short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", minimum=1, maximum=DAY_MS)
     """Time for which a pull without a message is held if ``pull.long_polling`` is false."""
     slave_read: bool = option(False, rocketmq="slaveReadEnable")
-    """On a master, directs consumers that are far behind to its slave. On a slave, lets consumers read while its master is
-    reachable; without a master, consumers may read in any case."""
+    """On a master, directs consumers that are far behind to its slave. On a slave, lets consumers read even while the master is
+    reachable. If the master is not reachable, consumers may read from a slave in any case."""
     hold_check_interval_ms: int = option(5_000, minimum=10, maximum=60_000)
     """Interval between two checks of held pulls if no message arrives."""
     held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
@@ -118,8 +119,8 @@ class PullSection:
     """Allows SQL92 expressions in subscriptions."""
     calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap", feature="filters")
     """Computes, when a message is stored, which groups' SQL92 expressions match the message, and stores the result with the
-    queue's entry. A pull of a group whose expression does not match then skips the message without reading it. Needs
-    ``store.consume_queue_ext_enable``."""
+    message's entry in the consume queue. A pull of a group whose expression does not match then skips the message without
+    reading it. Needs ``store.consume_queue_ext_enable``."""
     expect_consumer_num: int = option(
         32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000, feature="filters"
     )
@@ -132,7 +133,8 @@ class PullSection:
 
 @attrs.frozen(kw_only=True)
 class TransactionsSection:
-    """``transactions:`` — checks of transactional messages whose producer has not decided."""
+    """``transactions:`` — checks of transactional messages whose producer has neither committed nor rolled back the
+    transaction."""
 
     FEATURE: ClassVar = "transactions"
 

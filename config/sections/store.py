@@ -98,8 +98,8 @@ class StoreSection:
     check_crc_on_recover: bool = option(True, rocketmq="checkCRCOnRecover")
     """Checks the CRC of each record's body when the log is recovered at the start."""
     access_in_memory_ratio: int = option(40, rocketmq="accessMessageInMemoryMaxRatio", minimum=0, maximum=100)
-    """Percentage of the machine's memory that is assumed to cache the end of the log. Messages before this part of the log
-    count as on disk."""
+    """Percentage of the machine's memory that is assumed to cache the end of the log. Older messages count as on disk, so pulls
+    of these messages have the limits ``store.max_transfer_bytes_in_disk`` and ``store.max_transfer_count_in_disk``."""
     max_transfer_bytes_in_memory: int = option(
         256 * KIB, rocketmq="maxTransferBytesOnMessageInMemory", unit="bytes", minimum=1, maximum=16 * MIB
     )
@@ -174,19 +174,19 @@ class StoreSection:
     """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Older messages of such a topic cannot
     be consumed. The bytes of these messages are deleted with the files of the log."""
     hold_until_consumed: bool = option(False, feature="retention")
-    """Keeps files of the log with messages that a group has not consumed by its stored offsets, up to ``store.hold_max_bytes``.
-    A group's topics are the topics in which the group has stored an offset, and the topics to which its connected members
-    subscribe. A queue without an offset counts as unread from its beginning. Messages that wait for a delay, a time or the end
-    of a transaction count as unread, too."""
+    """Keeps files of the log with messages that a group has not consumed, up to ``store.hold_max_bytes``. A message counts as
+    consumed if the group's stored offset is after the message. A group's topics are the topics in which the group has stored an
+    offset, and the topics to which its connected members subscribe. A queue without an offset counts as unread from its
+    beginning. Messages that wait for a delay, a time or the end of a transaction count as unread, too."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60, feature="retention")
     """Maximum number of bytes of the log that ``store.hold_until_consumed`` keeps. A file that begins more than this number of
     bytes before the end of the log is not kept, even with unread messages."""
     keep_for_groups: tuple[str, ...] = option(
         (), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name", feature="retention"
     )
-    """Groups whose unread messages are kept. A file of the log is not deleted until these groups have consumed it by their
-    stored offsets, ``store.keep_at_most_hours`` have passed, or the disk is nearly full. If the list is empty, files are
-    deleted without waiting for any group."""
+    """Groups whose unread messages are kept. A file of the log is deleted only when these groups have stored offsets after all
+    messages of the file, when ``store.keep_at_most_hours`` have passed, or when the disk is nearly full. If the list is empty,
+    files are deleted without waiting for any group."""
     keep_at_most_hours: int = option(168, minimum=1, maximum=876_000, feature="retention")
     """Age of a file's newest message from which ``store.keep_for_groups`` no longer keeps the file. The file is then deleted
     with a warning, even with unread messages. The value must be at least ``store.file_reserved_hours``."""
@@ -321,7 +321,8 @@ class LandingSection:
     """First message of a new landing zone. ``earliest`` is the oldest message in the log, ``latest`` the next message that is
     stored."""
     roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
-    """Number of bytes of the log after which files of the landing zone are published, and the maximum that is read at once."""
+    """Number of new bytes of the log from which the landing zone copies the messages and publishes the files, which makes the
+    files visible to readers. At most this number of bytes is read at once."""
     roll_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
     """Time after the first message of a landing zone's file at which the file is published, even with few messages."""
     queue_bytes: int = option(256 * MIB, minimum=64 * 1024, maximum=1024 * GIB)
@@ -333,8 +334,8 @@ class LandingSection:
     """Stops copying into the landing zone if retention has deleted messages that were not copied. If false, the gap is recorded
     and copying continues after the gap."""
     stop_timeout_ms: int = option(5_000, minimum=0, maximum=600_000)
-    """Time for which a broker that stops waits until messages are copied into the landing zone. The next start continues with
-    the rest."""
+    """Time for which a broker that stops waits until messages are copied into the landing zone. Messages that are not copied in
+    this time are copied after the next start."""
 
 
 @attrs.frozen(kw_only=True)

@@ -47,8 +47,8 @@ class Viewpoint(msgspec.Struct, frozen=True):
 
 
 HERE: Final = Viewpoint()
-"""The name server's main listener, without an address, as the place at which a client reached the name server. A client there
-gets the address under which a broker registered."""
+"""Viewpoint of a client that reached the name server at its main listener, at an unknown address. The client gets the address
+under which a broker registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):

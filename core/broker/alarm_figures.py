@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from flintmq.core.broker.alarms import Alarms
 
 ALARMS: Final = "alarms"
-"""Name of the figure whose value describes a broker's alarms, as a JSON array of objects with the fields of
-:class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
+"""Name of the entry of the answer to GET_BROKER_RUNTIME_INFO that describes a broker's alarms, as a JSON array of objects with
+the fields of :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
 
 
 def alarm_figures(alarms: Alarms) -> dict[str, str]:
-    """Return the current alarms as an entry of the answer to request 28, keyed by the entry's name. Loop thread."""
+    """Return the current alarms as an entry of the answer to GET_BROKER_RUNTIME_INFO, keyed by the entry's name. Loop
+    thread."""
     return {ALARMS: msgspec.json.encode(alarms.current()).decode()}
 
 
 def alarms_of(info: Mapping[str, str]) -> list[Alarm]:
-    """Return the alarms in a broker's answer to request 28; empty for a RocketMQ broker, which reports no alarms.
+    """Return the alarms in a broker's answer to GET_BROKER_RUNTIME_INFO; empty for a RocketMQ broker, which reports no alarms.
 
     Raises:
         FlintError: the entry with the alarms cannot be decoded.

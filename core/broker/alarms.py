@@ -1,6 +1,6 @@
 """Collects the alarms of a broker, and makes alarms from measured values.
 
-Tools also make alarms from the figures of other brokers.
+Tools use this module to make alarms from the values that other brokers report.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Alarms:
     def add(self, source: Callable[[], Iterable[Alarm]]) -> None:
         """Add a source of alarms, a function that returns its current alarms.
 
-        The source is called for each request 28 and each scrape of the metrics.
+        The source is called for each request GET_BROKER_RUNTIME_INFO and each scrape of the metrics.
         """
         self._sources.append(source)
 

@@ -1,7 +1,8 @@
 """The interface of a broker for plugins.
 
-Factories of services and of intake steps get a :class:`BrokerApi`. The built-in features and request processors use this class,
-too. A :class:`BrokerApi` must be used on the thread of the broker's loop.
+The factories with which a plugin creates services or intake steps get a :class:`BrokerApi`. An intake step is an object that
+changes, redirects or refuses messages before they are stored. The built-in features and request processors use
+:class:`BrokerApi`, too. A :class:`BrokerApi` must be used on the thread of the broker's loop.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class PeriodicTimers(Protocol):
             interval_s: the interval in seconds.
             work: the function to call.
             name: name of the work, for the log and for the figures of failures.
-            rest_s: for work that only polls: returns the seconds for which polling finds nothing, see
-                :meth:`flintmq.core.io.clock.Clock.call_later`.
+            rest_s: function for work that only polls. It returns the number of seconds for which polling will find nothing, so
+                that a test's clock can skip these polls; see :meth:`flintmq.core.io.clock.Clock.call_later`.
         """
         ...
 
@@ -111,8 +112,8 @@ class BrokerApi:
     def __init__(self, state: BrokerState) -> None:
         self._state: Final = state
         self.settings: Final = state.settings
-        """Settings of the broker: the current ones, and those at the start. Some settings change while the broker runs, so read
-        a setting each time it is used."""
+        """Current settings of the broker, and its settings at the start. Some settings change while the broker runs, so read a
+        setting each time it is used."""
         self.clock: Final = state.clock
         """Clock of the broker, which tests can set."""
         self.role: Final = state.role
@@ -123,8 +124,8 @@ class BrokerApi:
         self.address: Final = state.address
         """Addresses of the broker, which clients get and records contain."""
         self.intake: Final = state.intake
-        """Part of the broker that makes a message from each send, with the steps that a message passes before it is
-        appended."""
+        """Component that makes the message to append from each send. It checks the message, creates its topic, and calls the
+        intake steps that change, redirect or refuse messages."""
         self.outlet: Final = state.outlet
         """Reader of messages. The reader checks the pulls of consumer groups, and lets features of the broker read without
         checks. It also holds pulls that wait for messages."""
@@ -133,7 +134,7 @@ class BrokerApi:
         self.groups: Final = Groups(state)
         """Table of subscription groups. A feature that stores data by group subscribes to the table's event ``deleted``."""
         self.offsets: Final = Offsets(state)
-        """Table of consumer offsets, and the readers whose unread messages retention keeps."""
+        """Table of consumer offsets, and the list of readers; retention keeps messages that a reader has not read."""
         self.clients: Final = Clients(state)
         """Connected consumers and producers, their queue locks and message filters."""
         self.log: Final = LogView(state)
@@ -146,10 +147,11 @@ class BrokerApi:
         self.folder: Final = FeatureFolder(state)
         """Folder of the store, in which features keep files."""
         self.server: Final = state.server
-        """Server of the broker: its pools of requests, its scheduling and its authenticators."""
+        """Server of the broker, with its queues of waiting requests, the scheduling of requests, and the authenticators."""
 
     def put(self, messages: Sequence[Incoming], *, together: bool = False, dispatch: bool = True) -> Stored:
-        """Append messages together, with one waiter for their durability, then dispatch readable records.
+        """Append messages together, then dispatch the records that may be read. The result contains one waiter for the
+        durability of all messages.
 
         Args:
             messages: messages and batches that :attr:`intake` made, or
@@ -170,10 +172,10 @@ class BrokerApi:
         return stored
 
     def part(self, kind: type[T]) -> T:
-        """Return the service, the dispatcher or the privileged part of the broker that is an instance of a class.
+        """Return the service, the dispatcher or another component of the broker that is an instance of a class.
 
         Raises:
-            LookupError: the broker has no such part.
+            LookupError: the broker has no component of this class.
         """
         return self._state.service(kind)
 

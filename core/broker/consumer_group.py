@@ -25,9 +25,9 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""Two connections with the same client id belong to two clients if the older connection sent a request at most this number of
-seconds before the newer connection joined the group. A client that has only reconnected sent its last request on the older
-connection earlier."""
+"""Number of seconds that distinguishes two clients with the same id from a client that has reconnected. If the older connection
+sent a request within this time before the newer connection joined the group, or later, the connections belong to two
+clients."""
 
 
 class ConsumerGroupInfo:

@@ -350,7 +350,8 @@ class ConsumerTable:
         return (self._groups[group] for group in self._told)
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the groups whose members contradict each other, with the ids of the deviating members, for request 28."""
+        """Return an entry for the answer to GET_BROKER_RUNTIME_INFO, with the groups whose members contradict each other and
+        the ids of the deviating members; empty if there are none."""
         found = "; ".join(f"{group}: {', '.join(ids[:10])}" for group, ids in self._told.items())
         return {"contradictorySubscriptions": found} if found else {}
 

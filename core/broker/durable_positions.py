@@ -1,4 +1,4 @@
-"""Delays the write of delivery positions until the delivered messages are on disk."""
+"""Determines when the positions up to which messages were delivered may be written to disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class LogEnds(Protocol):
-    """A log with two ends, the end in memory and the end on disk."""
+    """A log whose end in memory may be after its end on disk."""
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -22,11 +22,12 @@ class LogEnds(Protocol):
 
 
 class DurablePositions(Generic[T]):
-    """Delays the write of delivery positions until the delivered messages are on disk. Loop thread.
+    """Determines when delivery positions may be written: not before the delivered messages are on disk. Loop thread.
 
-    A position means that earlier messages were delivered: copies of them were appended to the log. If the position were on disk
-    before the copies, a power failure would lose the copies, and the messages would not be delivered again. Positions may
-    therefore be written when the log is on disk up to the end that the log had when the positions were passed to :meth:`ready`.
+    A delivery position means that all earlier messages were delivered, which means that copies of these messages were appended
+    to the log. If the position were on disk before the copies, a power failure would lose the copies, and the messages would
+    not be delivered again. Positions may therefore be written only when the part of the log that existed when they were passed
+    to :meth:`ready` is on disk.
 
     Args:
         log: the log that contains the copies.
@@ -40,8 +41,8 @@ class DurablePositions(Generic[T]):
         write."""
 
     def ready(self, current: T) -> T | None:
-        """Return delivery positions that may be written now; None if no positions may be written. They are the current
-        positions, or the positions of an earlier call.
+        """Return the delivery positions to write now; None if there is nothing to write, or if the delivered messages are not
+        yet on disk. The returned positions are ``current``, or the positions that were passed to an earlier call.
 
         Args:
             current: the current positions. The caller must not change the object later.

@@ -44,8 +44,9 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
 """For each reason of refused sends that is a fault of the broker: the kind of success that ends the fault, and the seconds that
 the fault must last before it is logged.
 
-Refusals by flow control are logged with a delay because short peaks are normal. Other modules report a store that is fenced,
-that is full by the limits of retention, or that cannot dispatch.
+Refusals by flow control are logged with a delay because short peaks are normal. Some faults are not in this table because other
+modules report them: a store that acknowledges nothing after a failed write or sync, a store with less free disk space than the
+settings of retention require, and a store that cannot dispatch.
 """
 
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class FeatureFolder:
-    """The folder of a store, for features. Features must not put files into ``commitlog``, ``consumequeue`` and ``index``."""
+    """The folder of a store, in which features of the broker keep files.
+
+    Features must not put files into the subfolders ``commitlog``, ``consumequeue`` and ``index``.
+    """
 
     __slots__ = ("_state", "path")
 
@@ -24,7 +27,8 @@ class FeatureFolder:
 
     @property
     def disk(self) -> Disk:
-        """Disk through which features read and write files. Tests replace this disk by a failing disk."""
+        """Interface to the disk, through which features read and write files. Tests replace the interface by one that simulates
+        disk errors."""
         return self._state.store.disk
 
     def json(self, name: str) -> JsonFile:

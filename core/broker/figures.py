@@ -1,5 +1,7 @@
-"""Collects the figures of a broker from the broker's parts: texts for request 28 (GET_BROKER_RUNTIME_INFO), and measurements
-for monitoring systems.
+"""Collects the runtime figures of a broker from the modules that measure them.
+
+There are two kinds of figures: texts for the answer to GET_BROKER_RUNTIME_INFO (request 28), and measurements for monitoring
+systems.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ Measurements = Callable[[], Iterable["Measurement"]]
 
 
 class Figures:
-    """The sources of a broker's figures. Loop thread.
+    """The sources of a broker's runtime figures. A source is a function that returns figures. Loop thread.
 
     Args:
         counts: the broker's counters.
-        part_of: returns the object that counts the failures of the plugin that adds a source of texts, or None for a built-in
-            source. If a plugin's source fails, the source's figures are left out.
+        part_of: called when a source is added; returns the object that counts the failures of the plugin that adds the source,
+            or None if the broker itself adds the source. If a plugin's source fails, the source's figures are left out.
     """
 
     __slots__ = ("_first", "_measurements", "_part_of", "_texts", "counts")
@@ -37,11 +39,13 @@ class Figures:
         self._measurements: list[Measurements] = []
 
     def add(self, source: Texts, *, first: bool = False) -> None:
-        """Add a source of figures for request 28.
+        """Add a source of figures for the answer to GET_BROKER_RUNTIME_INFO (request 28).
 
         Args:
-            source: returns figures, keyed by name. It is called for each request 28 and each scrape of a monitoring system.
-            first: whether figures of other sources replace this source's figures of the same name.
+            source: returns figures, keyed by name. It is called for each GET_BROKER_RUNTIME_INFO request and for each scrape of
+                a monitoring system.
+            first: whether a figure of this source is replaced if a source that was added without ``first`` has a figure of the
+                same name.
         """
         (self._first if first else self._texts).append((source, self._part_of()))
 
@@ -50,7 +54,10 @@ class Figures:
         self._measurements.append(source)
 
     def texts(self) -> dict[str, str]:
-        """Return all figures of request 28, keyed by name. An exception of a built-in source is passed to the caller."""
+        """Return all figures for the answer to GET_BROKER_RUNTIME_INFO (request 28), keyed by name.
+
+        If a source of the broker itself raises an exception, the exception is passed to the caller.
+        """
         found: dict[str, str] = {}
         for source, part in (*self._first, *self._texts):
             if part is None:

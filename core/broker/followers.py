@@ -9,7 +9,8 @@ from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredM
 
 
 class Followers:
-    """Calls all services that follow messages (``FollowsMessages``) for each append, answer and pull. Loop thread."""
+    """Calls all services that follow messages (``FollowsMessages``) for each append, each answer to a send and each pull. Loop
+    thread."""
 
     __slots__ = ("all",)
 
@@ -21,7 +22,7 @@ class Followers:
     def add(self, follower: FollowsMessages) -> None:
         """Add a service that follows messages (``FollowsMessages``).
 
-        The service is called for every later append, answer and pull, and must not raise.
+        The service is called for each later append, answer to a send and pull. It must not raise exceptions.
         """
         self.all = (*self.all, follower)
 

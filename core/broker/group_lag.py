@@ -1,4 +1,7 @@
-"""Computes the lag of consumer groups at a broker, for requests 208 and 317, the metrics and the alarms.
+"""Computes the lag of consumer groups at a broker.
+
+The lag is used in the answers to GET_CONSUME_STATS (request 208) and GET_BROKER_CONSUME_STATS (request 317), in metrics and in
+alarms.
 
 A group reads a topic if the group has an offset in any queue of the topic, or if the group is online and subscribes to the
 topic. The lag includes all queues of the topic. A queue without an offset counts from queue offset 0, like in RocketMQ. Tools
@@ -35,8 +38,9 @@ class QueuePosition(NamedTuple):
 def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]:
     """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Loop thread.
 
-    A queue beyond the topic's read queues is included if the group has begun to consume it and has not consumed all messages,
-    or if no group has an offset in the queue.
+    Consumers cannot read a queue whose id is not below the topic's number of read queues. Such a queue is included only if it
+    has messages, and only in one of two cases: the group has a consumer offset before the queue's end, or no group has an
+    offset in the queue.
     """
     config = api.topics.select(topic)
     if config is None:

@@ -51,7 +51,10 @@ class GroupRetryPolicy(msgspec.Struct, frozen=True):
 
 
 class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=True, rename="camel"):
-    """RocketMQ 5's ``SubscriptionGroupConfig``, for the answer to request 352; fields that 4.9 lacks have their defaults."""
+    """RocketMQ 5's ``SubscriptionGroupConfig``, for the answer to GET_SUBSCRIPTIONGROUP_CONFIG (request 352).
+
+    Fields that RocketMQ 4.9 does not have get the default values of RocketMQ 5.
+    """
 
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
     consume_message_orderly: bool = False

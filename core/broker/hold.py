@@ -28,8 +28,8 @@ from flintmq.core.response_code import ResponseCode
 ANY_QUEUE: Final = -1
 """Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Size of a pull's body, filter expression and fields, in bytes, from which the pull counts as several pulls against the limits
-of held pulls. A smaller pull counts as one pull."""
+"""Size in bytes for which a pull counts as one more pull in the limits of held pulls. The size of a pull is the total size of
+its body, filter expression and fields. A pull below this size counts as one pull."""
 Resume = Callable[["HeldPull"], object]
 
 
@@ -46,7 +46,7 @@ class HeldPull(msgspec.Struct, eq=False):
     message_filter: MessageFilter | None
     resume: Resume
     places: int = 1
-    """Count of this pull in the limits of held pulls: 1, or more if the request takes much memory."""
+    """Number of pulls that this pull counts as in the limits of held pulls: 1, or more if its request takes much memory."""
     is_held: bool = True
 
 
@@ -81,11 +81,11 @@ class PullRequestHoldService:
         self._any_count = 0
         """Number of held pulls that wait for a message in any queue of a topic (:data:`ANY_QUEUE`)."""
         self._more_places = 0
-        """Number that is added to the number of held pulls for the limit of held pulls, because large requests count as several
-        pulls."""
+        """Sum of the additional pulls that large requests count as in the limit of held pulls. A request that counts as three
+        pulls adds two."""
         self._more_places_of: dict[Hashable, int] = {}
-        """Number that is added to a connection's number of held pulls for the connection's limit, because large requests count
-        as several pulls; keyed by connection."""
+        """Sum of the additional pulls that a connection's large requests count as in the connection's limit of held pulls,
+        keyed by connection."""
 
     def __len__(self) -> int:
         return self._count
@@ -120,7 +120,7 @@ class PullRequestHoldService:
             timeout_ms: longest time to wait.
             resume: called once with the pull when the wait ends, except if the connection closed or the pull was canceled.
             message_filter: only messages that the filter accepts resume the pull.
-            places: number of pulls that the pull counts as, according to its memory.
+            places: number of pulls that this pull counts as in the limits of held pulls, see :func:`places_of`.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many pulls of the connection or of all connections are held. An answer without
@@ -204,9 +204,10 @@ class PullRequestHoldService:
         return self._resume(woken)
 
     def check(self) -> int:
-        """Resume the held pulls whose queue has got messages, without calling filters; return the number of resumed pulls.
+        """Resume each held pull whose queue has a message at or after the pull's queue offset; return the number of resumed
+        pulls.
 
-        Called every 5 s.
+        Filters are not called. The broker calls this method every 5 s.
         """
         woken = 0
         for topic, queue_id in list(self._held):
@@ -297,9 +298,9 @@ class _Waited:
 
 
 def places_of(request: Request, subscription: str | None) -> int:
-    """Return the number of held pulls that a pull request counts as: 1, and more for a large request.
+    """Return the number of pulls that a pull request counts as in the limits of held pulls: 1, or more if the request is large.
 
-    The whole request stays in memory while the pull is held.
+    A large request counts as several pulls because the whole request stays in memory while the pull is held.
 
     Args:
         request: the pull request.

@@ -1,6 +1,8 @@
-"""Turns sent messages into messages to append: checks, topic creation, properties, delay, dead letters.
+"""Converts sent messages into messages that can be appended to the store.
 
-Messages that came over a socket and messages that were put in the same process pass the same steps.
+The conversion checks the message, creates its topic if necessary and completes its properties. Plugins can redirect the
+message, for example to delay it or to make it a dead letter. Messages that a client sends over a socket and messages that the
+broker's own process puts are converted in the same way.
 
 See docs/internals/protocol.md, Send.
 """
@@ -70,7 +72,7 @@ def _shared(text: str, cluster: str) -> _Shared:
 
 
 class SendHeader(Protocol):
-    """The header of a send: the typed header of request codes 10, 310 and 320."""
+    """The header of a send: the typed header of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
 
     @property
     def topic(self) -> str: ...
@@ -118,7 +120,7 @@ class NewMessage(msgspec.Struct, frozen=True):
 
 
 class Sender(Protocol):
-    """The sender of a message: a server's channel, or the process itself."""
+    """The sender of a message: a client's connection to the server, or the process in which the broker runs."""
 
     @property
     def packed_host(self) -> bytes:
@@ -163,7 +165,8 @@ class MessageIntake:
             header: the header of the send.
             body: the message's body.
             sender: the sender, whose address the record contains.
-            version: the sender's version, as the ordinal of RocketMQ's ``MQVersion``; the default is newer than all versions.
+            version: the sender's version, as the ordinal of RocketMQ's ``MQVersion``; by default, the sender counts as newer
+                than all versions.
 
         Raises:
             RefusedError: the message, its topic or its queue is not acceptable; the reason id of the error names the rule. If
@@ -214,7 +217,8 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            return message  # no plugin checks or changes this message
+            # The message's properties were found in the cache, so no plugin has to check or change the message.
+            return message
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
         if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
@@ -271,7 +275,8 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            # A message that contains TRAN_MSG has its properties parsed: the text may be part of another property's value.
+            # The text TRAN_MSG may be part of another property's value, so the properties of each message with this text are
+            # parsed.
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
@@ -286,14 +291,14 @@ class MessageIntake:
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
         """Return the topic of a send, created if it is not in the table.
 
-        Raises RefusedError if the topic's name is not allowed, or no template allows to create the topic.
+        Raises RefusedError if the topic's name is not allowed, or no template allows the creation of the topic.
         """
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
         # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck.
-        # Requests 311 to 313 list topics by this flag.
+        # GET_UNIT_TOPIC_LIST (311) and requests 312 and 313 list topics by this flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(
@@ -342,7 +347,7 @@ class MessageIntake:
     def _check_no_transaction(self, message: MessageExtBrokerInner) -> None:
         """Raise RefusedError if a message begins a transaction, because the plugin for transactions is not in use.
 
-        Without that plugin, the message would never be delivered or dropped.
+        Without that plugin, the message would be neither delivered nor dropped.
         """
         if message.properties[props.TRANSACTION_PREPARED].lower() == "true" and message.reconsume_times <= 0:
             raise RefusedError(

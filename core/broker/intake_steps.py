@@ -1,4 +1,7 @@
-"""The chain of intake steps of a broker (see :class:`flintmq.core.kernel.ports.IntakeStep`)."""
+"""Calls the intake steps of a broker, with which plugins change, redirect or refuse messages before they are stored.
+
+See :class:`flintmq.core.kernel.ports.IntakeStep`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from flintmq.core.record.record import MessageExtBrokerInner
 
 
 class IntakeSteps:
-    """Passes messages to the intake steps that apply to them, in order.
+    """Passes each message to the intake steps that process messages with its topic or properties. Loop thread.
 
-    Steps are added while a broker is assembled. Loop thread.
+    An intake step changes, redirects or refuses messages before they are stored. Steps are called in the order in which they
+    were added, and are added while a broker is assembled.
 
     Args:
         steps: the steps, in the order of their registration.
@@ -37,7 +41,7 @@ class IntakeSteps:
             self.add(step)
 
     def add(self, step: IntakeStep) -> None:
-        """Add an intake step behind the existing steps."""
+        """Add an intake step, which is called after the steps that were added before."""
         self._steps += ((step, step.property_names, step.topic_prefixes),)
         self._ahead += (step,) if isinstance(step, ChecksAhead) else ()
         self._batches += (step,) if isinstance(step, ChecksBatches) else ()
@@ -47,12 +51,14 @@ class IntakeSteps:
         self.concerns_all = self.concerns_all or "" in step.topic_prefixes
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None = None) -> bool:
-        """Pass a message to each intake step that applies to it until a step takes the message; return whether a step took the
-        message.
+        """Call ``take`` of the intake steps for a message until a call returns True; return whether a call returned True.
+
+        Only the steps that process messages with the message's topic or properties are called.
 
         Args:
             message: the complete message. Steps may change it.
-            sent: further data of the send; None if the broker itself delivers the message to its real topic.
+            sent: further fields of the send request; None if the broker itself stores the message in its real topic, for
+                example a committed transaction.
 
         Raises:
             RefusedError: a step refuses the message.
@@ -65,7 +71,9 @@ class IntakeSteps:
         return False
 
     def check_ahead(self, properties: Mapping[str, str]) -> None:
-        """Raise an error if an intake step would refuse a message later, when the message is delivered to its real topic.
+        """Raise an error if an intake step would refuse a message whose delivery another step delays.
+
+        The sender thus gets the refusal now. Without this check, the message would be refused at its delivery.
 
         Raises:
             RefusedError: a step never accepts a message with these properties.
@@ -73,14 +81,14 @@ class IntakeSteps:
         any(step.would_take(properties) for step in self._ahead)
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Raise an error if an intake step does not accept a batch.
+        """Raise an error if an intake step refuses a batch.
 
         Args:
             shared: properties that all messages of the batch have.
             batch: the messages of the batch.
 
         Raises:
-            RefusedError: the error of the step.
+            RefusedError: a step refuses the batch.
         """
         for step in self._batches:
             step.check_batch(shared, batch)

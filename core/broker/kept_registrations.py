@@ -66,7 +66,8 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
         try:
             line = encoder.encode(group)
         except UnicodeEncodeError:
-            # A group with half of a surrogate pair in a name is not kept. The next heartbeat registers the group again.
+            # A name with half of a surrogate pair cannot be encoded, so the group is left out. Its next heartbeat registers it
+            # again.
             left_out += 1
             continue
         if len(line) + 1 > room:

@@ -69,7 +69,7 @@ class LagWatch:
 
     @property
     def step_s(self) -> float:
-        """Longest interval, in seconds, between two calls of :meth:`note` for a pair of group and topic."""
+        """Longest interval, in seconds, at which :meth:`note` may be called for a pair of group and topic."""
         return self._window_s / STEPS
 
     def note(self, at_s: float, group: str, topic: str, lag: int) -> None:
@@ -104,7 +104,7 @@ class LagWatch:
             del self._pairs[key]
 
     def alarms(self, members: Callable[[str], int | None] = lambda group: None) -> Iterator[Alarm]:
-        """Yield an alarm for each group with a growing lag, about the topic in which this lag is largest.
+        """Yield an alarm for each group with a growing lag. The alarm names the topic with the group's largest growing lag.
 
         Args:
             members: returns the number of connected members of a group; None if it is unknown.

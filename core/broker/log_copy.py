@@ -52,8 +52,8 @@ class LogCopy:
         """Make each acknowledgment of a message wait for slaves as well as for the flush.
 
         Args:
-            gate: completes the waits for slaves. None ends all waits for slaves, so that records become readable before a slave
-                has copied them.
+            gate: object that ends a wait when slaves have copied the message. If it is None, all waits for slaves end, and
+                records become readable before a slave has copied them.
         """
         self._store.writer.wait_for_slaves(gate)
         if gate is None:

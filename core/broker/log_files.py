@@ -1,4 +1,4 @@
-"""Gives retention access to the files of the log, the queues and the index, and lets retention declare the disk full.
+"""Gives retention access to the files of the log, the queues and the index, and lets it mark the disk as full.
 
 Features get the access with ``api.part(LogFiles)``. Only a feature that decides which files are deleted may use it.
 """

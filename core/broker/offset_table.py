@@ -204,7 +204,7 @@ class OffsetTable:
         offsets.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the table has no room for the additional offsets.
+            RefusedError: SYSTEM_ERROR; the additional offsets would exceed the limit of the table.
         """
         groups = self._table.get(topic, {})
         queues = groups.get(source_group)

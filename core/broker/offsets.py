@@ -119,7 +119,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
 
     def _take_notes(self) -> None:
         # The journal lists removed consumer offsets, which are removed here again.
-        # The journal is detached meanwhile, because otherwise each removal would be appended to the journal a second time.
+        # The table has no journal during these removals, because otherwise each removal would be appended a second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

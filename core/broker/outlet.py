@@ -59,7 +59,10 @@ _MOVED_REMEMBERED_MAX: Final = 1024
 
 
 class Peer(Protocol):
-    """The origin of a pull: a server's channel, or the process itself. Origins are compared and hashed by identity."""
+    """The origin of a pull: a client's connection to the server, or the process in which the broker runs.
+
+    Origins are compared and hashed by identity.
+    """
 
     @property
     def remote_address(self) -> str: ...
@@ -178,7 +181,8 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # With pull.slave_read off, a slave sends clients to its master; RocketMQ's slave would make clients skip messages.
+            # If pull.slave_read is off, a slave refers clients to its master and does not change their offsets.
+            # In this case, RocketMQ's slave makes clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -289,7 +293,7 @@ class MessageOutlet:
         return Found(next_offset, low, high, 0, result.slices, result.message_count, result.size_bytes)
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> Record | None:
-        """Return the message at a physical offset; None if the log has no whole record of ``size_bytes`` there."""
+        """Return the message at a physical offset; None if the log has no whole record of ``size_bytes`` at this offset."""
         return self._state.store.reader.message_at(commit_log_offset_bytes, size_bytes)
 
     def _end(self, topic: str, queue_id: int) -> int:
@@ -489,7 +493,8 @@ class SubscriptionFilters:
                 reason="filter.unknown",
                 measured=known,
             )
-        raise RefusedError(  # as in RocketMQ, which checks enablePropertyFilter before the filter's type
+        # As in RocketMQ, every type of expression gets this answer if enablePropertyFilter is off.
+        raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type[:80]}",
             reason="filter.unknown",

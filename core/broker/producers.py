@@ -87,7 +87,8 @@ class ProducerTable:
         """Add a member to a producer group, or record its heartbeat; return whether its connection is new to the group.
 
         Raises:
-            RefusedError: SYSTEM_ERROR; the group is full, its name too long, or the connection in too many groups.
+            RefusedError: SYSTEM_ERROR; the group has too many members, its name is too long, or the connection belongs to too
+            many groups.
         """
         members = self._groups.get(group, {})
         known = members.get(channel)
@@ -158,9 +159,10 @@ class ProducerTable:
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """Return an open connection of a producer group, the next connection at each call; None if no connection is open.
+        """Return an open connection of a producer group; None if no connection is open.
 
-        Transaction checks are sent to the returned connection, so that each check goes to a single member of the group.
+        Repeated calls return the group's open connections one after another. The broker sends each transaction check only to
+        the returned connection, so that a single member of the group gets the check.
         """
         open_channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
         if not open_channels:

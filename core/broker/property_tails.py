@@ -1,13 +1,13 @@
-"""Caches the parsed end of property strings, which the messages of a sender share.
+"""Caches the ends of property strings in parsed form, because the property strings of a sender usually end alike.
 
 A client writes the same properties in the same order for each message, and only the first few values differ::
 
     KEYS 0x01 order-17 0x02 UNIQ_KEY 0x01 AC11…0A 0x02 WAIT 0x01 true 0x02 TAGS 0x01 TagA
     ────────────────── differs ──────────────────│──────────── the tail: as before ──────
 
-So the stored form of a tail, its tags code and whether the sender waits for durability are computed once for all messages. A
-string with another structure, or with a property that an intake step processes, is not looked up in the cache but parsed as a
-whole.
+The common end is called the tail. Its stored form, its tags code and whether the sender waits for durability are computed once
+for all messages. A string with another structure is not looked up in the cache, but parsed as a whole. So is a string with a
+property that a plugin processes before the message is stored.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ _UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.TRANSACTION_PR
 of the string or the handling of the message."""
 
 TAILS_MAX: Final = 4_096
-"""Maximum number of cached tails of property strings. The cache is emptied before a further tail is cached."""
+"""Maximum number of cached tails of property strings. If the cache has this number of tails, it is emptied before the next tail
+is cached."""
 TAIL_MAX_CHARACTERS: Final = 512
 """Maximum length of a tail of a property string that is cached. Clients choose the tails, so :data:`TAILS_MAX` and this limit
 bound the cache's memory."""
 _LEARN_AT_ONCE: Final = 64
 """Number of cached tails of property strings below which each new tail is cached at once."""
 _LEARN_EACH: Final = 8
-"""Interval, in cache misses, at which a new tail of a property string is cached if the cache has at least
-:data:`_LEARN_AT_ONCE` tails. Senders whose tails all differ thus cost little."""
+"""Number of cache misses of which only one adds its tail to the cache, if the cache has at least :data:`_LEARN_AT_ONCE` tails
+of property strings. Senders whose tails all differ thus cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +60,7 @@ class PropertyTails:
 
     Args:
         stored: returns the stored form of a property string, given the string and its parsed properties.
-        steps: the intake steps, which name the properties that they process.
+        steps: the intake steps of plugins. A tail is not cached if it has a property that an intake step processes.
     """
 
     def __init__(self, stored: Callable[[str, dict[str, str]], str], steps: IntakeSteps) -> None:

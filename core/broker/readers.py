@@ -72,8 +72,8 @@ class Readers:
             topic: the topic.
             next_offset: returns, for a queue id, the queue offset of the first message that the feature still needs.
             name: name of the feature in the log.
-            is_done: returns, for a queue offset behind the result of ``next_offset``, whether the feature no longer needs the
-                message.
+            is_done: returns, for a queue offset greater than the result of ``next_offset``, whether the feature no longer needs
+                the message.
         """
         self.own[topic] = OwnReader(name, next_offset, is_done)
 

@@ -68,7 +68,8 @@ class RedirectedMessageStore:
         log: the log with the waiting messages.
         counts: counts delivered messages.
         append: appends messages without dispatch.
-        topics: gives the queues that topics have now, and creates the topic of dead letters; None to deliver unchecked.
+        topics: gives the queues that topics have now, and creates the topic of dead letters; None to deliver messages without a
+            check that their queues exist.
         has_topic: returns whether messages may be delivered to a topic, see :func:`has_real_topic`; None allows all topics.
     """
 
@@ -103,8 +104,9 @@ class RedirectedMessageStore:
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
-        """Return a queue's units from a queue offset on, as tuples of physical offset, size in bytes and delivery time, which
-        the queues of waiting messages have as tags code.
+        """Return a queue's units from a queue offset on, as tuples of physical offset, size in bytes and delivery time.
+
+        In queues of waiting messages, the tags code of a unit is the message's delivery time.
         """
         queue = self._log.queues.get((topic, queue_id))
         if queue is None:
@@ -114,7 +116,8 @@ class RedirectedMessageStore:
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
         """Yield the given queue units.
 
-        If the ext file with a unit's delivery time is lost, the time is computed from the record.
+        If a unit's delivery time was stored in an ext file of the consume queue and the file is lost, the delivery time is
+        computed from the record.
         """
         for physical, size, due_ms in units:
             if is_address(due_ms):

@@ -1,4 +1,4 @@
-"""The settings of a broker for features."""
+"""Gives the features of a broker access to the broker's settings."""
 
 from __future__ import annotations
 

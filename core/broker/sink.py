@@ -1,7 +1,7 @@
 """Appends messages to the store and waits for their durability.
 
-Sends, puts in the same process, send-backs, replies, transactions and deliveries all use this module. The module also maps the
-outcome of a flush to the answer that a client gets.
+The module appends the messages of clients and of the broker's own process, messages that consumers send back, replies, ended
+transactions and delayed messages. It also maps the outcome of a flush to the answer that a client gets.
 """
 
 from __future__ import annotations
@@ -186,8 +186,9 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 def not_durable(status: FlushStatus) -> RefusedError | None:
     """Return the answer to a client whose stored message is not as durable as promised; None if it is as durable as promised.
 
-    Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. The
-    mapping corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.
+    The same mapping of flush statuses applies to messages of clients and of the broker's own process, to messages that
+    consumers send back, to replies and to ended transactions. It corresponds to RocketMQ's
+    ``SendMessageProcessor.handlePutMessageResult``.
     """
     match status:
         case FlushStatus.FLUSHED:
@@ -227,8 +228,8 @@ async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults
 
     Args:
         waiter: the waiter of the append.
-        strict: whether a late flush and a missing slave are ignored, as in RocketMQ's answers to requests 36 and 37. Callers
-            set it with ``store.compat: strict``.
+        strict: whether a late flush and a missing slave are ignored, as in RocketMQ's answers to CONSUMER_SEND_MSG_BACK
+            (request 36) and END_TRANSACTION (request 37). Callers pass True if ``store.compat`` is ``strict``.
         faults: records whether the messages became durable; None to record nothing.
 
     Raises:
@@ -246,7 +247,7 @@ def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> R
     Args:
         status: the status of a flush.
         faults: records the refusal, or that the messages became durable.
-        times: number of messages that the flush was for.
+        times: number of messages that waited for the flush.
     """
     refusal = not_durable(status)
     if refusal is not None:

@@ -119,7 +119,7 @@ class BrokerState:
         self._dispatching = False
         self._closing = False
         self.followers = Followers()
-        """Services that are called for each append, answer and pull."""
+        """Services that are called for each append, each answer to a send and each pull."""
         self.older = OlderMessages()
         """Services that can return messages which retention has deleted from the store."""
         self.sink = MessageSink(store, stats, self.dispatch, self.followers)
@@ -145,15 +145,17 @@ class BrokerState:
     def forget_topic(self, topic: str) -> None:
         """Remove the consumer offsets and the counters of a deleted topic. The store deletes its queues.
 
-        The method is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
+        The method is called when a topic is removed from the table. It can also be called for data about a topic that is not in
+        the table.
         """
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)
 
     def service(self, kind: type[T]) -> T:
-        """Return the broker's first service, dispatcher or privileged part of a class.
+        """Return the broker's first service, dispatcher or privileged interface that is an instance of a class.
 
-        Raises ``LookupError`` if the broker has no part of the class.
+        The privileged interfaces, such as :class:`LogCopy`, let features change the store's files. The method raises
+        ``LookupError`` if the broker has no instance of the class.
         """
         for found in self._parts():
             if isinstance(found, kind):

@@ -56,7 +56,8 @@ _EDGE_NAMES: Final = (
 
 
 class BrokerStats:
-    """Totals since the start, and the counters with history that request 315 reads; RocketMQ's BrokerStatsManager.
+    """Totals since the start, and counters with history for VIEW_BROKER_STATS_DATA (request 315); RocketMQ's
+    BrokerStatsManager.
 
     Args:
         clock: gives the time of the start and of the table's snapshots.
@@ -103,8 +104,9 @@ class BrokerStats:
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
         """Numbers of stored messages and bytes that are not added to :attr:`table` yet, keyed by topic and queue id."""
         self._gets: dict[tuple[int, str, str], list[float]] = {}
-        """Figures of a group's pulls that are not added to :attr:`table` yet: messages, bytes, seconds and pulls, and the queue
-        offset of the group's next pull. The key is (queue id, topic, group)."""
+        """Totals of a group's pulls that are not added to :attr:`table` yet: numbers of messages and bytes, duration in
+        seconds, and number of pulls. The last element is the queue offset of the group's next pull. The key is (queue id,
+        topic, group)."""
         self.figures: BatchFigures | None = None
         """Histograms and other additional figures about appends, which the metrics plugin switches on; None until
         :meth:`measure` is called."""
@@ -162,8 +164,9 @@ class BrokerStats:
         return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
 
     def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
-        """Add the sizes of messages to the histograms of sizes: of all messages counted since :meth:`_counted` returned
-        ``before``.
+        """Add the sizes of recently counted messages to the histograms of sizes.
+
+        The messages are those counted since a call of :meth:`_counted`, which returned ``before``.
         """
         for topic, (messages, size_bytes) in before.items():
             if self.figures is not None:
@@ -204,8 +207,8 @@ class BrokerStats:
     def replicated(self, messages: int, size_bytes: int) -> None:
         """Count records that a slave received from its master.
 
-        The records count as messages and bytes stored (request 28). Like in RocketMQ's ReputMessageService, they do not count
-        as sends of a topic.
+        The records count as stored messages and bytes in the answer to GET_BROKER_RUNTIME_INFO (request 28). Like in RocketMQ's
+        ReputMessageService, they do not count as sends of a topic.
         """
         self.put_messages += messages
         self.put_bytes += size_bytes
@@ -314,7 +317,8 @@ class BrokerStats:
         self.table.sample()
 
     def roll_put_times(self) -> None:
-        """Begin a new minute of append times. Afterwards, :meth:`put_times_text` reports the minute that ended."""
+        """Begin to collect the append times of a new minute. Afterwards, :meth:`put_times_text` reports the minute that
+        ended."""
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:

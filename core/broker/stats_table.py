@@ -1,4 +1,7 @@
-"""Counters with history: the last minute, hour and day of each counter (request 315). Loop thread."""
+"""Counters with history, for the answer to VIEW_BROKER_STATS_DATA (request 315). Loop thread.
+
+The history has the sums of each counter for the last minute, hour and day.
+"""
 
 from __future__ import annotations
 

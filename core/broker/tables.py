@@ -43,7 +43,7 @@ class TableFile(Generic[P]):
 
 
 class VersionedFile(TableFile[P]):
-    """The file of a table of the broker, if the table has a data version. Loop thread.
+    """The file of a table that has a data version, by which name servers and slaves detect changes. Loop thread.
 
     Args:
         table: the table of topics, groups or offsets.

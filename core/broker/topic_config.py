@@ -52,15 +52,15 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def open_queue_nums(self) -> int:
         """Number of the topic's queues that are both written and read.
 
-        If no queue is both written and read, the number of the topic's queues.
+        If there is no such queue, number of all queues of the topic.
         """
         return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
 
     def queue_inside(self, queue_id: int) -> int:
-        """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
+        """Return the id of the queue that gets a message for the queue ``queue_id``.
 
-        If consumers no longer read the queue with this id, a queue is chosen that is read and written. All messages for a queue
-        that no longer exists go to the same other queue, so that the messages keep their order.
+        The result is ``queue_id`` if consumers read this queue. Otherwise, a queue is chosen that is both read and written. All
+        messages for the same missing queue go to the same other queue, so that the messages keep their order.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the topic has no queue.
@@ -88,7 +88,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicConfigAndQueueMapping(TopicConfig, frozen=True, kw_only=True, rename="camel"):
-    """RocketMQ 5's ``TopicConfigAndQueueMapping``, for the answer to request 351; without the mapping of static topics."""
+    """RocketMQ 5's ``TopicConfigAndQueueMapping`` without the mapping of static topics, for the answer to GET_TOPIC_CONFIG
+    (351)."""
 
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 

@@ -42,7 +42,8 @@ def boot_topics(
 ) -> dict[str, TopicConfig]:
     """Return the topics that every broker has from its start, keyed by name.
 
-    A template is a topic whose number of queues and permission a send copies to the topic that it creates.
+    Some of these topics are templates. If a send creates a topic, the new topic gets its permission and its number of queues
+    from a template.
 
     Args:
         cluster: name of the cluster, which is also the name of a topic.
@@ -82,7 +83,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         file: ``config/topics.json``, or None to keep the table in memory.
         clock: stamps the data version.
         boot: topics of :func:`boot_topics`, which are also system topics.
-        auto_create: whether ``TBW102`` is a template. A table loaded from disk may contain it although this is False.
+        auto_create: whether ``TBW102`` is a template. Even if the value is False, a table loaded from disk may contain the
+            topic ``TBW102``.
         count_max: limit of topics, beyond which only system topics are created.
         journal: records topics that sends create; None to write the whole file each time.
         features: topics that plugins registered.
@@ -119,8 +121,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Names of topics that a slave knows only from replicated messages, because the master's table lacks these topics or
         was not copied yet."""
         self._gone: set[str] = set()
-        """Names of topics that a slave knew only from replicated messages, and that the master's table still lacked when the
-        slave copied it."""
+        """Names of topics that were deleted on the master: the slave knew them only from replicated messages, and the copy of
+        the master's table did not contain them."""
         self.widths = QueueWidths(self.select)
         """Topics that have, or once had, more queues than consumers read now."""
         self._taken_over: DataVersion | None = None
@@ -135,10 +137,10 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return self._table.get(topic)
 
     def queue_inside(self, topic: str, queue_id: int) -> int:
-        """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
+        """Return the id of the queue of a topic that gets a message for the queue ``queue_id``.
 
-        :meth:`TopicConfig.queue_inside` chooses the queue, and documents the errors. A topic that is not in the table
-        or in which messages only wait takes any queue id.
+        :meth:`TopicConfig.queue_inside` chooses the queue, and documents the errors. If the topic is not in the table, or if
+        messages in it wait for delivery to other topics, the result is ``queue_id``.
         """
         config = self._table.get(topic)
         return queue_id if config is None or topic in self.holding_topics else config.queue_inside(queue_id)

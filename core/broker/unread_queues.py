@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _RUNS_MAX: Final = 10
 NOBODY = ""
-"""Name that stands for a group in the counts of a queue's messages if no group has a consumer offset in the queue."""
+"""Key, in place of a group's name, for the number of messages in a queue in which no group has a consumer offset."""
 
 
 def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int]:

@@ -47,8 +47,8 @@ def secret_bytes(length_bytes: int) -> bytes:
 def decided_by(source: random.Random) -> Iterator[None]:
     """Use a source for all random numbers and bytes of this thread, including secret bytes, within a ``with`` statement.
 
-    Only simulations, which run in one thread, may use this function. Other threads keep their random numbers, so they change
-    nothing in a simulation.
+    Only simulations, which run in one thread, may use this function. The source is not used by other threads, so they cannot
+    change the random numbers of a simulation.
     """
     before: random.Random | None = getattr(_decisions, "source", None)
     _decisions.source = source

@@ -1,10 +1,23 @@
 """The interface to time: code that waits or takes timestamps uses a :class:`Clock`, so that tests need no sleeps.
 
-There are two kinds of waits. **Broker time** covers a broker's promises: delays, timers, transaction checks, held pulls, the
-expiry of clients, locks and files, and silent peers. It uses the clock and :meth:`Clock.call_later`, so that a test's clock
-controls all of it. **Real time** passes independently of a test's clock, and uses the event loop and threads. It covers retries
-to accept, to connect or to register; a slave's requests to its master; closing and draining a socket; clients' waits; the write
-of the Spark feed's file, which other processes read; the watchdog of the event loop; and the threads that sync files.
+There are two kinds of waits, in broker time and in real time.
+
+Waits in **broker time** use the clock and :meth:`Clock.call_later`, so that a test's clock controls them. They are:
+
+* the delays of delayed messages and timers
+* the intervals of transaction checks
+* the time that a pull is held
+* the time after which clients, locks, files and connections without traffic expire
+
+Waits in **real time** use the event loop and threads, and do not depend on a test's clock. They are:
+
+* retries to accept or open a connection, or to register
+* requests of a slave to its master
+* closing and draining a socket
+* waits in clients
+* writes of the Spark feed's file, which other processes read
+* the watchdog of the event loop
+* the threads that sync files
 
 Durations of work, and of slices of work, are measured with :func:`stopwatch_of` and :func:`thread_time_of`. A test's clock does
 not change these durations, unless it is the clock of a simulation.
@@ -50,11 +63,11 @@ class Clock(Protocol):
 
         Args:
             loop: the event loop that calls ``callback``.
-            delay_s: the delay in seconds; 0: the loop's next iteration.
+            delay_s: the delay in seconds. With 0, ``callback`` is called in the loop's next iteration.
             callback: the function to call.
-            rest_s: for callbacks that only poll: returns the number of seconds for which polling finds nothing unless something
-                arrives, or ``math.inf``. A test's clock skips the polls within these seconds. The machine's clock does not call
-                ``rest_s``.
+            rest_s: function for a callback that only polls. It returns the number of seconds in which a poll will find nothing
+                unless something arrives, or ``math.inf``. A test's clock skips the polls within these seconds. The machine's
+                clock does not call ``rest_s``.
         """
         ...
 

@@ -1,9 +1,11 @@
 """The journal of a configuration file: the changes of its table since the file was written.
 
-Each note is a line of JSON with the changed part of the table, for example in ``flint/new-topics`` for ``config/topics.json``.
-When :meth:`ConfigJournal.append` returns, the line is in the page cache, and survives a kill of the broker. When
-:meth:`ConfigJournal.sync` returns, the line is on disk. There are two files: while the table is written to its file, new notes
-go to the second file, and the first file is removed afterwards (docs/internals/store-format.md, Extras in flint/).
+Each change is a line of JSON that contains the changed part of the table. For example, ``flint/new-topics`` has the changes of
+``config/topics.json``. When :meth:`ConfigJournal.append` returns, the line is in the page cache, and survives a kill of the
+broker. When :meth:`ConfigJournal.sync` returns, the line is on disk.
+
+A journal has two files. While the table is written to the table's file, new changes go to the second file of the journal.
+Afterwards, the first file of the journal is removed (docs/internals/store-format.md, Extras in flint/).
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class ConfigJournal:
     All methods block on writes or reads of the disk. Only :meth:`sync` and :meth:`remove_older` also block on a sync.
 
     Args:
-        path: the path of the first file; its folder is created with the first note. The second file's name ends with
-            :data:`SECOND_FILE`.
+        path: the path of the first file; its folder is created when the first change is appended. The second file's name ends
+            with :data:`SECOND_FILE`.
         disk: the disk interface.
     """
 
@@ -137,8 +139,11 @@ class ConfigJournal:
         file.empty()
 
     def clear(self) -> None:
-        """Remove the journal's two files, because the table's file contains all changes. It is harmless if the files reappear
-        after a power failure."""
+        """Remove the journal's two files, because the table's file contains all changes.
+
+        The removal is not synced, so the files may reappear after a power failure. This is harmless, because their changes are
+        also in the table's file.
+        """
         for file in (self._older, self._newer):
             with contextlib.suppress(OSError):
                 self._disk.discard(file.path)

@@ -7,8 +7,8 @@ Implementations follow these rules (docs/internals/reliability.md, Disk):
 * Bytes are synced with ``fdatasync`` on the file's descriptor, or with ``msync`` if the file has no open descriptor. Both write
   pages that were modified through the map or by system calls, and release the interpreter lock, which ``mmap.flush`` holds.
 * A mapped file has no open descriptor, except the file that is written and synced all the time. An operation that needs a
-  descriptor opens the file temporarily. If the process has no descriptor left (EMFILE), nothing was begun, and the disk is
-  sound.
+  descriptor opens the file temporarily. If the process has no free descriptor (EMFILE), the operation fails before it changes
+  anything, and the error is not a sign of a damaged disk.
 * A failed sync is final. The kernel may have dropped the modified pages, so a later, successful sync proves nothing.
 """
 
@@ -46,7 +46,9 @@ class MappedRegion(Protocol):
         ...
 
     def write_int32s(self, position: int, places: Column, values: Column) -> None:
-        """Write each value, as 4 bytes big-endian, to ``position + 4 * place``. Places must ascend. Needs numpy.
+        """Write each ``values[i]``, as a big-endian integer of 4 bytes, to the byte ``position + 4 * places[i]`` of the file.
+
+        ``places`` must be in ascending order. ``places`` and ``values`` are numpy arrays.
 
         The values are written in no defined order, each of them atomically.
         """
@@ -83,10 +85,10 @@ class MappedRegion(Protocol):
         ...
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after the given position, with only zeros between the two positions; at the end, the file's
-        size.
+        """Return the position at which the file's next data may begin: all bytes between the given position and the returned
+        position are zeros. If no data follows, the file's size is returned.
 
-        The position is found by the file system's list of holes, without a read of data.
+        The position comes from the file system's list of holes, so no data is read.
         """
         ...
 
@@ -104,22 +106,22 @@ class MappedRegion(Protocol):
 
 
 class Disk(Protocol):
-    """The file system operations of a store: the operating system's, or a simulated disk in tests."""
+    """The file system operations that a store uses. Tests replace the operating system's file system by a simulated disk."""
 
     def map_file(self, path: Path, size: int, *, create: bool, allocate: int, holds: bool = False) -> MappedRegion:
-        """Map a file of exactly ``size`` bytes, and return the region.
+        """Map a file of exactly ``size`` bytes into memory, and return the map.
 
         Args:
             path: the path of the file.
             size: the size in bytes.
             create: whether to create the file, filled with zeros.
-            allocate: the number of bytes of a new file to back by disk.
+            allocate: the number of bytes for which disk space is allocated, if the file is new.
             holds: whether to keep a descriptor open until :meth:`MappedRegion.let_go`, for a file that is written and synced
                 all the time.
 
         Raises:
             StoreFullError: the disk is full. No file is left behind.
-            StoreExhaustedError: the process has no descriptor or map left. No file is left behind.
+            StoreExhaustedError: the process has the maximum number of descriptors or memory maps. No file is left behind.
             StoreError: the file cannot be created or opened.
         """
         ...
@@ -141,9 +143,11 @@ class Disk(Protocol):
         ...
 
     def incarnation(self, path: Path) -> str:
-        """Return the id of the kernel's boot, with the device and inode of a path, as one text; empty if the id is not known.
+        """Return a text with the id of the kernel's current boot and the device and inode of a path; empty if one of them is
+        not known.
 
-        As long as the text stays the same, no write of any process to the path is lost, synced or not.
+        If the text has not changed since a process wrote to the path, the written bytes are not lost, even if they were not
+        synced.
         """
         ...
 
@@ -182,7 +186,8 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: Path) -> Callable[[], object]:
-        """Create a file and lock it against other processes and this one; return the function that releases the lock.
+        """Create a file and lock it; return the function that releases the lock. Until then, neither another process nor this
+        process can lock the file again.
 
         Raises:
             BlockingIOError: the file is already locked.
@@ -203,7 +208,7 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: Path) -> tuple[int, int, int]:
-        """Return the (total, used, free) bytes of the file system of a path; free bytes are those this process can write.
+        """Return the total, used and free bytes of the file system that contains a path. This process can use all free bytes.
 
         ``used / (used + free)`` is the percentage that ``df`` shows. Blocks that are reserved for root are counted neither as
         used nor as free.

@@ -1,4 +1,4 @@
-"""Imports numpy at its first use, so that a broker starts, and does little work, without numpy.
+"""Imports numpy only when it is used, because a broker needs no numpy for its start and for small amounts of work.
 
 Modules write ``from flintmq.core.io.lazy_numpy import numpy`` and use the name as usual. Code that must not wait for the import
 calls :func:`ready` first.
@@ -51,8 +51,8 @@ _loading: Final = _Loading()
 
 
 def ready() -> bool:
-    """Return whether numpy is imported; the first call starts the import on a thread. Call this function from one thread
-    only."""
+    """Return whether numpy is imported; the first call starts the import on a background thread. Call this function from one
+    thread only."""
     if not _loading.done:
         _loading.begin()
     return _loading.done

@@ -35,7 +35,7 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # The size is set first: a process killed during the creation leaves an empty or a full-size file.
+                # The size is set by one call, so a process that is killed here leaves a file of size 0 or of the full size.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
@@ -54,8 +54,8 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # The new folders are removed. If they stayed, a later call would not make them durable,
-                # because each call syncs the parents only of folders that it creates itself.
+                # A later call syncs the parents only of the folders that it creates itself.
+                # The new folders are therefore removed, so that the later call creates them again and makes them durable.
                 self._unmake(path.parent, unnamed[0])
             # mmap() fails with ENOMEM if the process has too many memory maps.
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)
@@ -187,7 +187,7 @@ class OsDisk:
     def resident_bytes(self) -> int:
         try:
             return int(_STATM.read_text("ascii").split()[2]) * mmap.PAGESIZE
-        except OSError:  # only Linux has the file
+        except OSError:  # Only Linux has the file /proc/self/statm.
             return 0
 
 

@@ -4,9 +4,9 @@ thousand descriptors.
 Python's ``mmap`` keeps a duplicate descriptor for each map. To avoid that, an anonymous map is created first, and the file is
 then mapped over it (``MAP_FIXED``). The Python object still owns the memory.
 
-Such a map is synced by ``msync``, for which the kernel uses the open file of the map, not a descriptor. The call reports write
-errors since the file was mapped, once (mmap(2), msync(2); "Reporting writeback errors" in the kernel's documentation of file
-systems).
+A map without a descriptor is synced by ``msync``, which needs no descriptor, because the kernel keeps the file open for the
+map. If a write to the disk has failed since the file was mapped, ``msync`` reports the error, but only once (mmap(2), msync(2);
+"Reporting writeback errors" in the kernel's documentation of file systems).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OsRegion:
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
         if size <= _SINGLE_PAGES_BYTES:
-            # The kernel gets the advice for the whole map at once: different advice for parts would make it split the map.
+            # A small map gets one madvise() for all its bytes, because different advice for parts makes the kernel split it.
             allocated = size
         if allocated:
             self._write_in_single_pages(0, allocated)
@@ -90,7 +90,8 @@ class OsRegion:
         if hasattr(mmap, "MADV_RANDOM"):
             start = max(start, end - _SINGLE_PAGES_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
             if start:
-                self._map.madvise(mmap.MADV_NORMAL, 0, start)  # reading a whole file is faster with read-ahead
+                # MADV_NORMAL allows read-ahead, with which the kernel reads a whole file faster.
+                self._map.madvise(mmap.MADV_NORMAL, 0, start)
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def _borrow(self) -> int:
@@ -172,8 +173,8 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # ``_unnamed`` lists the folders that still need a sync, and is cleared last.
-            # If it were cleared earlier, a concurrent sync() could return before these folders are durable.
+            # ``_unnamed`` lists the folders that still need a sync, so it is cleared last.
+            # If ``_unnamed`` were cleared earlier, a concurrent sync() could return before the folders are durable.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:
@@ -214,7 +215,8 @@ class OsRegion:
 _LINUX: Final = sys.platform == "linux"
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000 if _LINUX else 0x40
-"""Flag of ``mmap`` by which memory of an anonymous map, which is never written to, does not count as committed memory."""
+"""Flag of ``mmap`` for an anonymous map: the kernel does not count the map as committed memory. No byte is ever written to the
+anonymous map."""
 _MS_SYNC: Final = 0x4 if _LINUX else 0x10
 _FAILED: Final = ctypes.c_void_p(-1).value
 
@@ -245,7 +247,8 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # Strict limits (vm.overcommit_memory=2, RLIMIT_DATA) can refuse the private map, so mmap maps the file directly.
+        # With strict limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse the private map.
+        # Python's ``mmap`` then maps the file directly, and keeps a descriptor.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))

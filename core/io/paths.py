@@ -1,4 +1,5 @@
-"""The paths of a store's files. Only these functions turn clients' names into folders, and they check each name again.
+"""The paths of a store's files. Only these functions make a path from a name that a client chose. They check each name, even if
+it was checked before.
 
 See docs/internals/reliability.md, Hostile input.
 """
@@ -45,7 +46,8 @@ def queue_folder(root: Path, topic: str, queue_id: int) -> Path:
 
 
 def file_name(start_offset_bytes: int) -> str:
-    """Return the name of a log's file from its physical start: 20 digits (docs/internals/store-format.md, Folders)."""
+    """Return the name of a log file: the physical offset of its first byte in 20 digits (docs/internals/store-format.md,
+    Folders)."""
     return f"{start_offset_bytes:0{_NAME_DIGITS}d}"
 
 
@@ -55,12 +57,12 @@ def is_file_name(name: str) -> bool:
 
 
 def ends_path(root: Path) -> Path:
-    """Return the path of the file in which a store records the ends of its files."""
+    """Return the path of the file in which a store records the end positions of its log and its queues."""
     return root / "flint" / "ends"
 
 
 def feed_path(root: Path) -> Path:
-    """Return the path of a store's feed for Spark readers."""
+    """Return the path of the file in which a broker publishes the positions up to which Spark may read the store's log."""
     return root / "flint" / "feed"
 
 

@@ -1,8 +1,10 @@
-"""Starts all work outside the loop's thread, so that a simulation can run this work in an order that it decides.
+"""Starts all work that must not block the event loop. A simulation can replace the threads, and then decides the order of the
+work.
 
-Blocking functions are passed to the event loop (:func:`background`, :func:`submit`), which decides where they run. Work of
-longer duration uses :func:`threads_here`. This function returns the threads of the machine, or an object of the running loop
-that does the work on the loop's own thread, as :class:`flintmq.testing.seeded_loop.SeededLoop` has.
+Blocking functions are passed to the event loop (:func:`background`, :func:`submit`), which decides where they run. Periodic
+work and services use the object that :func:`threads_here` returns. Normally, this object starts threads of the operating
+system. In a simulation, the object is the attribute ``threads`` of a :class:`flintmq.testing.seeded_loop.SeededLoop`, and does
+all work on the loop's own thread.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ Ts = TypeVarTuple("Ts")
 
 
 class Signal(Protocol):
-    """A signal that wakes a service. A ``threading.Lock`` is such a signal: the lock stays locked until :meth:`release`
-    requests a round of work."""
+    """A signal that wakes a :class:`Rounds` service. The signal is locked until a call of :meth:`release` requests a round of
+    work. A ``threading.Lock`` can be used as the signal."""
 
     def locked(self) -> bool: ...
 
@@ -51,11 +53,13 @@ class Rounds(Protocol):
 
 
 class Threads(Protocol):
-    """Runs work that does not belong on the event loop: in threads, or on the loop of a simulation."""
+    """Runs work that could block the event loop of a broker. The work runs in threads, or in a simulation on the simulated
+    loop."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
-        """Run the rounds of a service on the event loop, and return the signal that wakes the service. Return None if the
-        service needs a thread."""
+        """Run the rounds of a service on the event loop, and return the signal that wakes the service. Return None if this
+        object cannot run a service on the event loop; the caller then starts a thread.
+        """
         ...
 
     def repeat(self, name: str, interval_s: float, call: Callable[[], object]) -> Callable[[], None]:
@@ -71,7 +75,7 @@ class Threads(Protocol):
 
 
 class MachineThreads:
-    """Runs work that does not belong on the event loop, in threads of the operating system."""
+    """Runs work that could block the event loop in threads of the operating system."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
         return None
@@ -100,8 +104,8 @@ MACHINE_THREADS: Final = MachineThreads()
 
 
 def threads_here() -> Threads:
-    """Return the attribute ``threads`` of the loop that runs in the caller's thread; if the loop has no such attribute, the
-    machine's threads.
+    """Return the attribute ``threads`` of the event loop that runs in the caller's thread. If there is no loop, or if the loop
+    has no such attribute, return :data:`MACHINE_THREADS`.
     """
     return cast("Threads", getattr(running_loop(), "threads", MACHINE_THREADS))
 

@@ -1,8 +1,8 @@
 """Conversion of JSON values to typed structs, with RocketMQ's types: a value that a RocketMQ broker could not read is refused.
 
 Request bodies and configuration files are structs whose fields have these types; :func:`read_as` converts a value to a struct.
-As fastjson does, :func:`read_as` accepts numbers and booleans as text, treats null as an absent member, accepts numbers as keys
-of maps with text keys, and ignores unknown members.
+Like fastjson, :func:`read_as` accepts numbers and booleans that are written as text. It treats null as an absent member,
+accepts numbers as the keys of maps with text keys, and ignores unknown members.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _fault(value: Any, kind: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the JSON member whose value does not have the required type, as three values: path, value, and required type."""
+    """Return the path, the value and the required type of the JSON member whose value does not have its required type."""
     for name, member, wanted in _members(value, kind):
         if not _fits(member, wanted):
             return _fault(member, wanted, f"{path}.{name}" if path else str(name))

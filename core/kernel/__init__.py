@@ -1,1 +1,2 @@
-"""The kernel: hook specs, ports, the registry of plugins, and the isolation of plugins that fail."""
+"""The kernel: hook specifications, ports (the interfaces that plugins implement), the registry of plugins, and the isolation of
+plugins that fail."""

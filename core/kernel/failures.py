@@ -1,8 +1,9 @@
-"""Counts the errors of plugins, and switches off parts that fail too often.
+"""Counts the errors of plugins, and switches off objects of plugins that fail too often.
 
-Each thing that a plugin registers is a :class:`Part`. A failure counts for the plugin that registered the part. The log,
-``flintmq status``, the answer to request 28 and the measurements for monitoring systems show the failures. An optional part of
-a third party's plugin that fails ``plugin_failures_max`` times is off until the broker is restarted.
+A :class:`Part` counts the failures of one object that a plugin registered; each failure is also counted for the plugin. The
+log, ``flintmq status``, the answer to request GET_BROKER_RUNTIME_INFO (28) and the measurements for monitoring systems show the
+failures. If an optional object of a third party's plugin fails ``plugin_failures_max`` times, it is off until the broker is
+restarted.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
 """Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Two failures of an object that a plugin registered count as consecutive if the second failed call comes at most this number
-of calls after the first. The rule applies to objects that clients can make fail."""
+"""Maximum number of calls from one failed call of a plugin's object to the next, if the two failures are to count as
+consecutive. The limit applies only to objects that clients can make fail, because only consecutive failures switch them off.
+"""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
 """Plugin of a third party whose factory, start or hook is being called; None if no such call runs. Timers and figures that are
@@ -51,7 +53,7 @@ def brief(error: BaseException) -> str:
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of ``flintmq plugins --trace``, which describes a part of a plugin."""
+    """One line of ``flintmq plugins --trace``, which describes one function or object of a plugin."""
 
     plugin: str
     hook: str
@@ -68,7 +70,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Part:
-    """A part of a plugin, which is an object that it registered: the part's calls and failures, and whether it is off.
+    """Counts the calls and failures of one object that a plugin registered, and switches the object off. The object is called a
+    part of the plugin.
 
     Loop thread, except :meth:`failed`.
 
@@ -125,7 +128,7 @@ class Part:
             doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so callers must use few
                 different texts.
             is_secret: whether the error's text may hold credentials, which only the log may show.
-            raised_on: whether the caller raises the error again. A second report of the same error is not counted.
+            raised_on: whether the caller raises the error again. If so, the next report of the same error is not counted.
         """
         what = f"{self.what} ({doing})" if doing else self.what
         if not self._failures.note(self.owner, what, error, is_secret=is_secret, raised_on=raised_on):
@@ -198,7 +201,8 @@ class _Faults(msgspec.Struct):
 
 
 class Failures:
-    """The parts of one broker, and the errors of each plugin. Loop thread, except :meth:`note`.
+    """The registered objects (parts) of all plugins of one broker, and the errors of each plugin. Loop thread, except
+    :meth:`note`.
 
     The first failure of each kind is logged with a traceback, and the tenth, the hundredth and so on with one line: a plugin
     that fails for each message must not fill the disk with its log.
@@ -240,7 +244,7 @@ class Failures:
         """Count and log an error of a plugin. The arguments are described at :meth:`Part.failed`. Thread-safe.
 
         Returns:
-            Whether the error was counted. An error that is raised again is counted once.
+            True if the error was counted; False if the error was raised again after it had been counted.
         """
         with self.lock:
             again = self._raised_on is error

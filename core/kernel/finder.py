@@ -55,11 +55,11 @@ def find_objects(
 
 
 def may_have_entry_points() -> bool:
-    """Return whether an installed distribution may have plugins. True may be wrong; False is right.
+    """Return False only if no installed distribution has plugins; True if a distribution may have plugins.
 
-    Importing ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, usually to find nothing. Therefore the
-    ``entry_points.txt`` files are searched for the name of the group first. Zip files and finders that are not Python's own
-    cannot be searched like that; if one of them is in use, the result is True.
+    An import of ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, and usually there are no plugins. Therefore
+    this function only searches the ``entry_points.txt`` files for the name of the group. It returns True if Python imports from
+    a Zip file or by a finder other than its own, because such files cannot be searched in this way.
     """
     if any(hasattr(f, "find_distributions") and f is not importlib.machinery.PathFinder for f in sys.meta_path):
         return True
@@ -112,7 +112,8 @@ def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
 def find_configured(
     refs: Sequence[PluginRef], config_path: str | Path | None, disabled: frozenset[str], found: Sequence[FoundPlugin]
 ) -> list[FoundPlugin]:
-    """Return the plugins that the configuration names, in its order. Plugins that were found as entry points are left out.
+    """Return the plugins that the configuration names, in the configuration's order, without plugins that are also entry
+    points.
 
     Raises:
         PluginError: a plugin cannot be loaded or is named twice.
@@ -167,7 +168,7 @@ def _load(origin: PluginOrigin, target: str) -> Any:
     """Return the plugin object that ``package.module:object`` or ``package.module`` names. A class is instantiated.
 
     Raises:
-        PluginError: the plugin cannot be loaded; its import may raise anything.
+        PluginError: the plugin cannot be loaded, for example because its import raised an exception of any type.
     """
     module_name, _, path = target.partition(":")
     try:

@@ -63,7 +63,8 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 @attrs.frozen
 class PluginContext(Generic[S_co]):
-    """The base of all contexts, and the context for the factories of message filters and authenticators.
+    """The context that FlintMQ passes to the factories of message filters and authenticators. It is the base class of all other
+    contexts.
 
     A factory gets its context as its only argument. ``PluginContext[MySection]`` names the type of the settings."""
 
@@ -74,8 +75,8 @@ class PluginContext(Generic[S_co]):
 
 @attrs.frozen(kw_only=True)
 class ApiContext(PluginContext[S_co]):
-    """The context for the factories of services, intake steps, request and default processors, connection listeners and RPC
-    hooks."""
+    """The context for the factories of services, request processors, default processors, connection listeners, RPC hooks and
+    intake steps. An intake step may change, redirect or refuse a message before it is stored."""
 
     api: BrokerApi
     """The broker, or the :class:`flintmq.programs.name_server.name_server.NameServer` for a registration at a name server."""
@@ -106,7 +107,7 @@ class FolderContext(PluginContext[S_co]):
     The context has no open store, because the recovery of the store uses the objects that these factories return."""
 
     folder: StoreFolder
-    """Folder of the store, before the recovery of its log."""
+    """Folder of the store, whose log is not recovered yet."""
     filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
     """Factories of message filters, keyed by expression type."""
 
@@ -210,12 +211,15 @@ class RegisterServerPart(Protocol):
 
 class RegisterService(Protocol):
     def __call__(self, name: str, factory: ServiceFactory) -> None:
-        """Register the factory of a service, which is called with an :class:`ApiContext`."""
+        """Register the factory of a service. The factory is called with an :class:`ApiContext`."""
 
 
 class RegisterIntakeStep(Protocol):
     def __call__(self, name: str, factory: IntakeStepFactory[S], *, essential: bool = True) -> None:
-        """Register the factory of an intake step, which is called with an :class:`ApiContext`."""
+        """Register the factory of an intake step, which may change or refuse a message before it is stored.
+
+        The factory is called with an :class:`ApiContext`.
+        """
 
 
 class RegisterSystemTopic(Protocol):
@@ -224,9 +228,10 @@ class RegisterSystemTopic(Protocol):
 
 class RegisterConfigSection(Protocol):
     def __call__(self, name: str, model: type[object]) -> None:
-        """Register an attrs class as the model of a section.
+        """Register an attrs class as the model of a section of the configuration.
 
-        The model validates the YAML section ``name``, and contexts have the result as ``settings``.
+        The broker makes an object of the class from the YAML section ``name``. The contexts of the plugin's factories have this
+        object as ``settings``.
         """
 
 
@@ -239,16 +244,17 @@ class FlintSpecs:
     """**Form of a plugin.** A hook is a plain function that takes the arguments of its specification, by name.
 
     A hook that registers something returns nothing. A factory is a plain function of one argument, the context. It returns an
-    object with the methods of its port in ``core/kernel/ports/``, as plain methods unless the port allows ``async def``.
+    object with the methods of a port, which is an interface in ``core/kernel/ports/``. The methods are plain methods unless the
+    port allows ``async def``.
 
     **Mistakes are found at the start** of a broker, and by ``flintmq config check``. The check calls the same factories as a
     start, with a store in a scratch folder. The error names the plugin, the hook and the registered name, and says which form
     was expected and which was found. Built-ins are not checked at the start, but by mypy and the tests.
 
-    **Failures while the broker runs** are counted for the plugin that registered the failing part. A wrong result and
-    ``sys.exit()`` count as failures; a ``RefusedError`` is an answer and does not count. The log has a traceback for the first
-    failure of a kind, and one line for the tenth, the hundredth and so on. ``flintmq status``,
-    ``flintmq plugins --trace -b HOST:PORT`` and request 28 show three figures for each plugin:
+    **Failures while the broker runs** are counted for the plugin that registered the failing object (a part of the plugin). A
+    wrong result and ``sys.exit()`` count as failures; a ``RefusedError`` is an answer and does not count. The log has a
+    traceback for the first failure of a kind, and one line for the tenth, the hundredth and so on. ``flintmq status``,
+    ``flintmq plugins --trace -b HOST:PORT`` and request GET_BROKER_RUNTIME_INFO (28) show three figures for each plugin:
 
     * ``pluginErrors_<plugin>``: the number of failures;
     * ``pluginLastError_<plugin>``: the last error, with the call that failed;
@@ -281,9 +287,9 @@ class FlintSpecs:
 
         The setting ``dispatchers`` lists the dispatchers in use, in the order of their calls.
 
-        If an optional dispatcher raises, it loses that batch; while it is switched off, it loses all batches until the broker
-        is restarted. ``committed()`` must not count lost batches as dispatched. If an essential dispatcher raises, the broker
-        acknowledges no messages until it works again.
+        If an optional dispatcher raises, it loses the batch of the failed call. A dispatcher that is switched off loses all
+        batches until the broker is restarted. ``committed()`` must not count lost batches as dispatched. If an essential
+        dispatcher raises, the broker acknowledges no messages until it works again.
 
         A dispatcher whose data becomes durable later than the store's data returns its durable position from ``committed()``.
         The next start dispatches the records from that position on.
@@ -298,19 +304,23 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
-        """Register flush strategies: ``register(FlushStrategy(...))``. The setting ``flush.strategy`` selects one by name.
+        """Register flush strategies: ``register(FlushStrategy(...))``. The setting ``flush.strategy`` selects one strategy by
+        name.
 
-        If ``submit`` raises or returns no ``FlushWaiter``, the messages of that append are not acknowledged."""
+        If ``submit`` of the strategy's flush service raises or does not return a ``FlushWaiter``, the appended messages are not
+        acknowledged.
+        """
 
     @hookspec
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
-        """Register transient store pools: ``register(name, factory)``. The setting ``flush.pool`` selects one by name.
+        """Register transient store pools: ``register(name, factory)``. The setting ``flush.pool`` selects one pool by name.
 
         The factory is called with a :class:`PoolContext`."""
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        """Register index builders: ``register(name, factory)``. The setting ``index.builder`` selects one by name.
+        """Register index builders: ``register(name, factory)``. The setting ``index.builder`` selects one index builder by
+        name.
 
         The factory is called with a :class:`FolderContext`. The dispatcher named ``index`` passes every record to the index
         builder, and passes records again after a recovery.
@@ -318,7 +328,7 @@ class FlintSpecs:
         If its data becomes durable only after ``dispatch`` has returned, the index builder returns its durable position from
         ``committed()``. If it ignores records by their position, it needs ``truncate(end_offset_bytes)``. This method is
         called with the end of the log at each start and whenever the log has lost records.
-        The kit ``flintmq.testing.index_kit`` checks an index builder."""
+        The test kit ``flintmq.testing.index_kit`` checks an index builder."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
@@ -341,7 +351,7 @@ class FlintSpecs:
         and the audit log use these declarations. A code that is registered as a number waits in ``pool``, and access control
         refuses it unless ``acl.extra_codes`` lists it. If a built-in declares the same code, the access rule, the audit and the
         header of the built-in apply.
-        The kit ``flintmq.testing.processor_kit`` checks a processor.
+        The test kit ``flintmq.testing.processor_kit`` checks a processor.
 
         A pool limits the number of requests that are not answered yet. Further requests are refused with SYSTEM_BUSY. There are
         two kinds of pools:
@@ -375,8 +385,9 @@ class FlintSpecs:
         ``nameserver.authenticators`` for a name server list the authenticators in use.
 
         The factory is called with a :class:`PluginContext`. ``authenticate(caller)`` returns None to let a request pass and
-        raises ``RefusedError`` to refuse it. Every other exception or result refuses the request, too
-        (``authenticator.failed``). The figures then show only the type of the error, because its text may hold credentials.
+        raises ``RefusedError`` to refuse it. Every other exception or result also refuses the request, with the reason
+        ``authenticator.failed``. In this case, ``flintmq status`` shows only the type of the error, because its text may hold
+        credentials.
 
         An authenticator can have a method ``reload()`` and an attribute ``reload_interval_s``. The server then calls ``reload``
         at this interval, so that it reads changed files."""
@@ -448,7 +459,7 @@ class FlintSpecs:
         listens, and stopped in the reverse order, after it has stopped listening. If a built-in raises in ``start``, the broker
         does not start. If a third party's service raises there, the failure is counted and logged, and the broker continues
         without the service. The same happens if a coroutine of its methods takes longer than ten seconds.
-        The kit ``flintmq.testing.service_kit`` checks a service."""
+        The test kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
@@ -459,17 +470,18 @@ class FlintSpecs:
         :class:`~flintmq.core.kernel.ports.intake.IntakeStep`, or None if the configuration does not need the step. A step has
         these members:
 
-        * ``property_names`` and ``topic_prefixes`` select its messages. Other messages do not become slower.
+        * ``property_names`` and ``topic_prefixes`` select the messages for which the step is called. Sends of other messages do
+          not become slower.
         * ``take(message, sent)`` changes or redirects a message. It returns True if no later step is to be called for the
           message.
         * ``would_take(properties)`` and ``check_batch(shared, batch)`` are optional.
 
-        A ``RefusedError`` refuses the message. Every other exception of a third party's step is counted and logged, and refuses
-        the message, too. A step that is registered with ``essential=False`` can be switched off, and is then skipped.
+        A ``RefusedError`` refuses the message. Every other exception of a third party's step is counted and logged, and also
+        refuses the message. A step that is registered with ``essential=False`` can be switched off, and is then skipped.
 
         Steps are called in the order of registration: first the built-ins (retry, transactions, delay, timer), then the steps
         of other plugins, then those of hooks marked ``trylast``. ``@hookimpl(tryfirst=True)`` puts a step before the built-ins.
-        The kit ``flintmq.testing.intake_kit`` checks an intake step."""
+        The test kit ``flintmq.testing.intake_kit`` checks an intake step."""
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:
@@ -484,9 +496,10 @@ class FlintSpecs:
         """Register sections of the configuration that belong to the plugin: ``register(name, model)``. ``model`` is an attrs
         class.
 
-        The start checks each section, even if nothing uses it. The factories of the plugin get their section as
-        ``context.settings``: the section with the name under which the factory is registered, or else the only section of the
-        plugin. A flush strategy with its own model gets the section ``flush.<name>``."""
+        A broker checks each section when it starts, even if nothing uses the section. The factories of the plugin get their
+        section as ``context.settings``: the section with the name under which the factory is registered, or else the only
+        section of the plugin. A flush strategy with its own model gets the section ``flush.<name>``.
+        """
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:

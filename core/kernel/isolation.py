@@ -46,7 +46,8 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match
+                # An awaitable is true, so it would count as a match if it were not refused.
+                check_not_awaitable(matches)
             return bool(matches)
         except PLUGIN_FAULTS as error:
             self._part.failed(error, name)
@@ -81,7 +82,8 @@ class Guarded:
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
         for name in (*shape.methods, *shape.optional):
-            if hasattr(inner, name):  # callers test for methods to find out which protocols an object implements
+            # Callers use ``hasattr`` to find out which optional methods an object has.
+            if hasattr(inner, name):
                 setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
         for name in shape.passed_on:
             if hasattr(inner, name):

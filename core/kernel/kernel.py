@@ -1,4 +1,4 @@
-"""The kernel: loads plugins, calls their hooks once, and offers the things they register as plain tuples.
+"""The kernel: loads plugins, calls their hooks once, and keeps the objects that the plugins register, by kind and name.
 
 ::
 
@@ -6,8 +6,9 @@
     entry points of group "flintmq" ─┼─► Kernel.assemble ─► registries by name ─► the broker's composition root
     plugins: of the configuration ─┘        (pluggy ends here)
 
-Only :mod:`flintmq.core.kernel.hooks` and :mod:`flintmq.core.kernel.hookspecs` know pluggy. Every fault of a plugin is a
-:class:`~flintmq.core.errors.PluginError` that names the plugin and the place that asks for it.
+Only :mod:`flintmq.core.kernel.hooks` and :mod:`flintmq.core.kernel.hookspecs` import pluggy. If a plugin cannot be used, the
+kernel raises a :class:`~flintmq.core.errors.PluginError` that names the plugin and the distribution or configuration file that
+it comes from.
 """
 
 from __future__ import annotations
@@ -101,10 +102,10 @@ class Kernel:
                 built-ins.
             use_entry_points: whether installed plugins are loaded.
             disabled: names of the plugins that are not loaded.
-            disabled_at: the place of ``disabled`` in the configuration; a name that no plugin has is then an error. None if a
-                program passes the names; a name that no plugin has is then only logged, because another broker may have the
-                plugin.
-            elsewhere: names of further plugins that ``disabled`` may contain.
+            disabled_at: the place of ``disabled`` in the configuration; None if a program passes the names. A name in the
+                configuration that no plugin has is an error. A name from a program is only logged, because another broker may
+                have the plugin.
+            elsewhere: names of plugins that ``disabled`` may contain although this program does not have them.
             config_path: the file that contains ``plugins``, for errors.
             clock: the clock in the contexts of factories.
             failures: the counters for plugins' errors; None for new ones.
@@ -145,7 +146,7 @@ class Kernel:
         """Return every plugin that the kernel found, in the order of loading."""
         return [self._info(found) for found in self._found]
 
-    # --- calls of hooks while the broker runs ---
+    # The next two methods call hooks after the kernel is assembled.
 
     def starting(self, api: BrokerApi) -> None:
         """Call ``flintmq_broker_starting`` of all plugins.
@@ -199,10 +200,10 @@ class Kernel:
         return cast("T", Guarded(made, shape, self.part(registered), shape.where(owner, registered.name)))
 
     def part(self, registered: Registered[Any]) -> Part:
-        """Return the part that counts the failures of a registration.
+        """Return the :class:`Part` that counts the failures of a registered object.
 
-        Parts that decide whether a request or a message is accepted are never switched off, nor are parts that the broker
-        needs.
+        Objects that the broker needs are never switched off. This includes all objects that decide whether a request or a
+        message is accepted.
         """
         needed = registered.essential or registered.shape in _NEVER_OFF or self.registries.replaces_built_in(registered)
         return self.failures.of(
@@ -214,10 +215,9 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return the part that counts the failures of a timer or figure that a third party's plugin adds during a call of the
-        plugin.
+        """Return the :class:`Part` that counts the failures of a timer or figure that a third party's plugin adds.
 
-        Returns None if no third party's plugin is being called.
+        The plugin is the one that the kernel is calling now. Returns None if the kernel calls no plugin of a third party.
 
         Args:
             what: the name of the timer or figure in lists: ``the timer 'audit'``.

@@ -1,8 +1,8 @@
 """Checks of the objects and functions that plugins register, with errors that say what was expected and what was found.
 
-A shape lists, for one kind of registration, the methods of the port that the factory's object must have. The object is checked
-once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in ``flintmq config check``,
-not a failure of the first message. A test checks the built-ins in the same way.
+A :class:`Shape` lists the methods that every object of one kind, such as a dispatcher, must have. Each object that a plugin's
+factory makes is checked once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in
+``flintmq config check``, not a failure of the first message. A test checks the built-ins in the same way.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A shape: the requirements for the objects that the factories of one kind of registration create."""
+    """The methods and attributes that every object of one kind, such as a dispatcher, must have. Plugins' factories make the
+    objects."""
 
     kind: str
-    """Kind of the objects that the registration makes, such as ``dispatcher``. Texts of errors contain the kind."""
+    """Kind of the objects, such as ``dispatcher``. Texts of errors contain the kind."""
     hook: str
     """Name of the hook in which plugins register objects of the kind :attr:`kind`."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of a port that a plugin's object must have, keyed by name. If the port's method is annotated to return an
-    ``Awaitable``, the object's method may be ``async def``; if the port's method returns an ``Iterable``, the object's method
-    may be a generator."""
+    """Methods of a port (an interface for plugins) that a plugin's object must have, keyed by name. If the port's method is
+    annotated to return an ``Awaitable``, the object's method may be ``async def``; if the port's method returns an
+    ``Iterable``, the object's method may be a generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
     """Methods of ports that a plugin's object may have, keyed by name."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
@@ -147,7 +148,7 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     try:
         # A call of a decorated function reaches the wrapper first, so the wrapper's signature counts.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # a C function without a signature: only a call can show an error
+    except (TypeError, ValueError):  # A function in C may have no signature, so only a call can show an error.
         return ""
     try:
         signature.bind(*arguments)
@@ -241,14 +242,14 @@ def _of_port(
     passed_on: tuple[str, ...] = (),
     **results: Any,
 ) -> Shape:
-    """Return the shape of objects that implement a port, and perhaps some optional ports.
+    """Return the :class:`Shape` of objects that implement a port (an interface for plugins) and may implement further ports.
 
     Args:
         kind: the name of the kind in errors.
         hook: the name of the hook.
         port: the port, all of whose methods are required.
         optional: ports whose methods are optional.
-        resting: the results of methods while the plugin's part is switched off, keyed by method.
+        resting: the results that the broker uses while an object is switched off and not called, keyed by method.
         passed_on: the names of further methods, whose errors are not counted.
         results: checks of methods' results, keyed by method.
     """
@@ -259,7 +260,7 @@ def _of_port(
 
 
 def _one_of(kind: str, hook: str, port: type) -> Shape:
-    """Return the shape of objects that implement at least one method of a port."""
+    """Return the :class:`Shape` of objects that implement at least one method of a port."""
     return Shape(kind, hook, optional=_methods(port), one_of=True)
 
 

@@ -1,4 +1,7 @@
-"""The registries, one for each kind of registration, and the ``register`` functions that hooks are called with."""
+"""The registrations of all plugins, in a registry for each kind, such as dispatchers or request processors.
+
+The module also makes the ``register`` function that a plugin's hook gets as its argument.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ INDEX: Final = "index"
 """Name of the dispatcher that feeds the index builder."""
 
 Registrar = Callable[..., None]
-"""Function that adds a registration. The arguments of the function are the plugin, and the arguments of ``register`` in their
-order."""
+"""Function that adds a registration. Its arguments are the plugin, followed by the arguments that the plugin passed to
+``register``."""
 
 
 class Registries:
@@ -247,9 +250,9 @@ def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object)
 def _declarations(
     owner: PluginOrigin, shape: Shape, name: object, codes: object, pool: str
 ) -> tuple[RequestDeclaration, ...]:
-    """Return the declarations of a processor's request codes.
+    """Return a declaration for each request code that a plugin registers a processor for.
 
-    A code that is given as a number gets a declaration with ``pool``.
+    If a code is given as a number, its declaration names ``pool`` as the pool that runs the processor.
     """
     given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
     numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
@@ -262,7 +265,7 @@ def _declarations(
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
-    """Return the number of threads that a plugin gives a request pool; 0 if the pool is one of the broker's own.
+    """Return the number of threads that a plugin declares for a request pool; 0 for the broker's pools that have no threads.
 
     Raises ``PluginError`` for invalid arguments.
     """

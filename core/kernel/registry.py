@@ -29,7 +29,7 @@ def is_name(name: object) -> bool:
 
 
 class Registered(msgspec.Struct, Generic[T], frozen=True):
-    """A registration of a plugin."""
+    """A plugin's registration: the registered object, its name, the plugin, and the requirements for the object."""
 
     name: str
     value: T
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
         """
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
-            # A plugin's name may be written with a colon, as in the setting ``plugins``.
+            # A user may copy ``module:object`` from the setting ``plugins``, although the plugin is named ``module.object``.
             plugin = plugin.replace(":", ".")
             for entry in self._entries:
                 if entry.name == plain and entry.owner.name == plugin:

@@ -188,7 +188,7 @@ class Appender:
     def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
         """Make space for a record, by growing the log's last file or adding a file.
 
-        Records that wait in ``parts`` are written first.
+        Before a file is added, the records in ``parts`` are written to the current last file.
 
         Raises:
             RefusedError: the record does not fit in any file.
@@ -376,7 +376,8 @@ class Appender:
             file.append(b"".join(parts), head_last=True)
             parts.clear()
         if file is not None:
-            # A file from an earlier start may be sparse: a write into a hole kills the process (SIGBUS) if the disk is full.
+            # The blank's disk space is allocated first, because the file may be sparse since an earlier start.
+            # On a full disk, a write into a hole of the file kills the process (SIGBUS).
             file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
         self._queue.roll(0 if file is None else file.start + file.size, needed)
         if file is not None and file.wrote < file.size:
@@ -477,5 +478,6 @@ class CommitLog(LogReader):
         self.watermarks.tail = (offset_bytes, store_timestamp_ms)
         last = self.queue.last()
         if last is not None:
-            # A file of another broker may be sparse, and a write into a hole kills the process (SIGBUS) if the disk is full.
+            # No part of the last file counts as allocated, because a file of another broker may be sparse.
+            # On a full disk, a write into a hole of the file kills the process (SIGBUS).
             last.grown = 0

@@ -109,8 +109,9 @@ class Durability:
     def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
         """Return the error for a failed write or sync of the log, and set the store's fence.
 
-        The kernel may have dropped pages, so a retry proves nothing, and the failure is final. If file handles or memory ran
-        out, no write was attempted: the fence is not set, and the operation can be retried.
+        The failure is final: the kernel may have dropped unwritten pages, and then a retry would succeed although data is lost.
+        If file descriptors or memory ran out, no write was attempted. In this case, the fence is not set, and the operation can
+        be retried.
         """
         if is_exhausted(error):
             return StoreExhaustedError(f"{file.path}: {what} not possible now: {error.strerror}")

@@ -206,18 +206,20 @@ class EpochFile:
         return self.epochs.current
 
     def begin_as_master(self, end_offset_bytes: int, min_offset_bytes: int) -> None:
-        """Begin a master's epoch at the log's end, durably.
+        """Begin a new epoch at the log's end, durably, because the broker becomes a master with slaves.
 
         Raises StoreError if the write fails; the epochs are then unchanged.
         """
         current = self.epochs.current
-        # If a recovery began an epoch at this position, the cause stays RECOVERED, because slaves must learn of the recovery.
+        # If a recovery began an epoch at this position, the cause stays RECOVERED.
+        # From this cause, a slave detects that the master has lost records in a crash.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 
     def replace(self, epochs: Epochs) -> None:
-        """Replace all epochs of a slave by the epochs of its master, durably. Raises StoreError, without a change, if the write
-        fails.
+        """Replace the store's epochs in memory and in the file, durably. A slave replaces its epochs by those of its master.
+
+        Raises StoreError, without a change, if the write fails.
         """
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:

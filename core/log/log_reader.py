@@ -118,10 +118,10 @@ class LogReader:
             physical_offset_bytes += request.message_size_bytes
 
     def columns(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordColumns]:
-        """Yield the records between two physical offsets in bulk, as columns.
+        """Yield the records between two physical offsets as columns, which are read in bulk.
 
-        The iteration ends early at bytes that are not a valid record, at a record that extends beyond the end, or at once if
-        the range is too small for numpy. :meth:`batches` continues there with :meth:`requests`.
+        If the range is too small for numpy, nothing is yielded. The iteration ends early at bytes that are not a valid record,
+        and at a record that extends beyond the range. :meth:`batches` reads the remaining records with :meth:`requests`.
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return

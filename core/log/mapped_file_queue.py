@@ -28,7 +28,8 @@ log = event_log("flintmq.store")
 
 OS_PAGE_BYTES = 4096
 HEAD_BYTES = 8
-"""Number of bytes at the start of an append that are written after the rest of the append, see :meth:`MappedFile.append`."""
+"""Number of bytes at the start of an append that are written last. If these bytes are zeros after a kill, the append is
+incomplete; see :meth:`MappedFile.append`."""
 IN_ORDER_BYTES = 8 * 1024
 """Size in bytes from which an append uses a system call, which writes in order and is faster than a copy into the file's
 map."""
@@ -73,8 +74,8 @@ class MappedFile:
         self.committed = 0
         self.flushed = 0
         self.unsynced = False
-        """Whether bytes below ``flushed`` may be unsynced, because a crashed process wrote these bytes, or because ``flushed``
-        was increased when the log was truncated."""
+        """Whether bytes below ``flushed`` may be unsynced. A crashed process may have written these bytes, or a truncation may
+        have set ``flushed`` to the file's new end, which can be beyond the synced bytes."""
 
     def grow(self, end: int) -> None:
         """Allocate disk space for the log file up to a position, in steps.
@@ -91,8 +92,8 @@ class MappedFile:
 
         Set ``head_last`` if the bytes are several records. A copy may write the bytes in any order, and a kill during the copy
         could leave valid records after a torn record. With ``head_last``, the first 8 bytes are therefore written after all
-        other bytes. While these bytes are zeros, no record of the append was acknowledged or read. A large append is written in
-        order instead.
+        other bytes. If these bytes are zeros after a kill, the append is incomplete, and none of its records was acknowledged
+        or read. A large append is written in order instead.
         """
         wrote = self.wrote
         if self.buffer is None:
@@ -122,7 +123,8 @@ class MappedFile:
         return self.wrote if self.buffer is None else self.committed
 
     def commit(self, write: FileWriter | None = None) -> None:
-        """Copy the uncommitted bytes of the transient pool's buffer into the file's pages, or write them with ``write``."""
+        """Write the uncommitted bytes of the transient pool's buffer to the file, with the function ``write`` if it is not
+        None."""
         wrote = self.wrote
         # Bytes beyond ``grown`` have no allocated disk space. On a full disk, writing those bytes would kill the process.
         end = min(wrote, self.grown)

@@ -61,8 +61,8 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         self._all = tuple(dict.fromkeys((*folders, *read_only)))
         self._writable = tuple(sorted((f for f in folders if f not in read_only), key=str)) or (folders[0],)
         self.full_folders: frozenset[Path] = frozenset()
-        """Folders on nearly full disks, which the cleaner of retention sets. No file is created in these folders while another
-        folder has space."""
+        """Folders of the log on nearly full disks, updated by the retention plugin. No file is created in these folders while
+        another folder has space."""
 
     def _paths(self) -> list[Path]:
         return sorted((path for folder in self._all for path in self._disk.list_files(folder)), key=lambda p: p.name)

@@ -9,7 +9,8 @@ from flintmq.core.response_code import ResponseCode
 
 
 def no_room(error: StoreFullError) -> RefusedError:
-    """Return the refusal (SERVICE_NOT_AVAILABLE) of a message for a full store. The refusals end when the disk has space."""
+    """Return the error that refuses a client's message (SERVICE_NOT_AVAILABLE) because the disk is full, or because the process
+    has no file descriptors or memory maps left."""
     if isinstance(error, StoreExhaustedError):
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -24,7 +24,7 @@ class StoreCheckpoint:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         if disk.exists(path) and disk.size(path) == 0:
-            disk.remove(path)  # a crash during the creation left an empty checkpoint
+            disk.remove(path)  # A crash during the file's creation left the file empty.
         if disk.exists(path) and disk.size(path) != CHECKPOINT_BYTES:
             raise StoreFormatError(f"{path} has {disk.size(path)} bytes, a checkpoint has {CHECKPOINT_BYTES}")
         self._region = disk.map_file(path, CHECKPOINT_BYTES, create=True, allocate=CHECKPOINT_BYTES)
@@ -51,10 +51,10 @@ class StoreCheckpoint:
         self._region.sync()
 
     def rewind(self, trusted_ms: int) -> None:
-        """Set back the queues' store time in the checkpoint, durably, so that it covers no unit of a record stored after
-        ``trusted_ms``.
+        """Set back the checkpoint, durably, so that :attr:`min_timestamp_ms` is not later than ``trusted_ms``.
 
-        Called before queues are rewritten from that time on. Raises OSError.
+        Called before the queue units of later records are removed or rewritten, because the checkpoint must not cover these
+        units. Raises OSError.
         """
         if trusted_ms < self.min_timestamp_ms:
             self.logics_msg_timestamp_ms = trusted_ms + _SLACK_MS if trusted_ms > 0 else 0

@@ -78,11 +78,12 @@ def look_into(batch: MessageBatch) -> Found:
 
 
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
-    """Yield functions that, called in order, examine a batch as :func:`look_into` does. The steps are for large batches, which
-    take long."""
+    """Yield functions that together examine a batch as :func:`look_into` does; the caller calls them in order.
+
+    Examining a large batch takes long, so the caller can do other work between two functions.
+    """
     all_stored = batch.stored_properties
-    # One function is enough for the whole batch if the messages' properties differ only in UNIQ_KEY.
-    # In this case, the properties that all messages share are examined only once.
+    # If the messages differ only in UNIQ_KEY, one function is enough, because it examines their common properties only once.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 
@@ -206,7 +207,7 @@ def _decode_all_alike(
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
     # The body of the batch is built again from each item's body and UNIQ_KEY, and from the other bytes of the first item.
-    # If the result differs from ``body``, the items also differ in other bytes.
+    # If this rebuilt body differs from ``body``, the items differ in more than body and UNIQ_KEY.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]

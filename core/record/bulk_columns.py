@@ -92,8 +92,8 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
         return numpy.array([row for row, (code, number) in enumerate(pairs) if (topics[code], number) in queues], int)
 
     def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
-        """Return the records of all rows, of some rows, or of a mask, as dispatch requests. Each record is read from the
-        file."""
+        """Return the dispatch requests of the records that ``rows`` selects, which is an array of row numbers or a mask. With
+        None, all records are returned. Each record is read from the file."""
         places = self.begin_at if rows is None else self.begin_at[rows]
         return [self.request_at(at) for at in places.tolist()]
 

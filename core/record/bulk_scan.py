@@ -44,7 +44,7 @@ _MAGIC_FIRST_BYTE: Final = rec.MAGIC_V1 >> 24
 
 
 def is_worth_it(log_bytes: int) -> bool:
-    """Return whether a part of a log with a given size is read faster in bulk. If the answer is true, numpy is imported."""
+    """Return whether a part of a log with a given size is read faster in bulk than record by record. If so, import numpy."""
     if lazy_numpy.loaded():
         return log_bytes >= BYTES_MIN
     if log_bytes < BYTES_WORTH_NUMPY:

@@ -1,8 +1,8 @@
 """Finds the tags and keys of many records in their stored properties with numpy, and hashes them as Java does.
 
-The properties of all rows are joined into one text, in which every entry is enclosed by separators. The first eight bytes of an
-entry identify the wanted names; the rest of the properties is not examined. Texts that are not ASCII are hashed one by one,
-because Java hashes UTF-16 units.
+The properties of all records are joined into one text, with a separator before and after every property. A property with a
+wanted name is found by comparing the first eight bytes of every property, all at once. Other properties are not examined
+further. Texts that are not ASCII are hashed one by one, because Java hashes UTF-16 units.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ topic. Beyond this number, the numbering begins again without the old topics."""
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]
-"""Outline of a record: position of the record's end, sysFlag, store time in ms, position of the properties."""
+"""The values of a record that a scan of the log needs: position of the record's end, sysFlag, store time in ms, position of the
+properties."""
 
 
 @lru_cache(maxsize=8_192)
@@ -106,12 +107,15 @@ class RecordCheck:
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
             if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()  # the set is cleared, because most of its topics may be deleted
+                self._topics.clear()  # Most topics in the set may be deleted by now.
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 
     def outline(self, view: memoryview, at: int, physical_offset_bytes: int) -> Plain:
-        """Return the outline of the record at a position, with the checks of :meth:`record`. Raises RecordError."""
+        """Return end, sysFlag, store time and properties' position of the record at a position, see :data:`Plain`.
+
+        The checks are those of :meth:`record`. Raises RecordError.
+        """
         plain = self.plain(view, at, len(view), physical_offset_bytes)
         if plain is not None:
             return plain
@@ -120,7 +124,7 @@ class RecordCheck:
         return end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes)
 
     def plain(self, view: memoryview, at: int, limit: int, physical_offset_bytes: int) -> Plain | None:
-        """Return the outline of the record at a position if it is plain and passes the checks; otherwise None.
+        """Return the values (:data:`Plain`) of the record at a position if it is plain and passes the checks; otherwise None.
 
         Plain records have IPv4 hosts, magic V1 and a topic of an earlier record, as nearly all records do. Plain records are
         checked without creating an object for each field. If the result is None, call :meth:`record`, which makes all checks.
@@ -171,7 +175,7 @@ class RecordCheck:
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return a mask of the records whose topic, queue id and queue offset are valid, or that have no unit in a queue."""
-        if len(self._numbered.names) > _NUMBERED_MAX:  # topics are renumbered, because many may be deleted
+        if len(self._numbered.names) > _NUMBERED_MAX:  # Many of the numbered topics may be deleted by now.
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

@@ -12,7 +12,8 @@ from typing import Final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _USUAL_MAX_CHARACTERS: Final = 40
-"""Number of characters beyond which the text of a number has leading zeros or the number is too large."""
+"""Maximum number of digits that are converted directly. If a text has more digits, it has leading zeros, or its number is too
+large for 64 bits. Error messages quote at most this number of characters."""
 
 
 def parse_int(text: str) -> int:

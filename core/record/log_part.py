@@ -40,15 +40,18 @@ class LogPart(Protocol):
 
 
 def is_file_end(view: memoryview, at: int) -> bool:
-    """Return whether a file's records end at a position. This is true if too few bytes are left, or if a blank of any stated
-    size begins there."""
+    """Return whether a file's records end at a position.
+
+    This is true if fewer than 8 bytes are left, or if a blank begins there. Unlike :func:`is_blank`, the function does not
+    check the size that is stored in the blank.
+    """
     return len(view) - at < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at)[1] == rec.MAGIC_BLANK
 
 
 def is_blank(view: memoryview, at: int) -> bool:
     """Return whether a file's records end at a position.
 
-    This is true if too few bytes are left, or if a blank that states its size correctly begins there.
+    This is true if fewer than 8 bytes are left, or if a blank begins there that contains its correct size.
     """
     left = len(view) - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at) == (left, rec.MAGIC_BLANK)
@@ -57,8 +60,8 @@ def is_blank(view: memoryview, at: int) -> bool:
 def used_chunks(part: LogPart, begin: int, end: int, overlap_bytes: int = 0) -> Iterator[tuple[int, memoryview]]:
     """Yield (position, bytes) of each chunk of a range of a file that is not all zeros, in order.
 
-    Holes of the file are not read. Zeros that are stored, as in a file copied without its holes, are compared in place, which
-    is thirty times faster than a search.
+    Holes of the file are not read. In a file that was copied without its holes, zeros are stored. A chunk of stored zeros is
+    recognized by one comparison in place, which is thirty times faster than a search for bytes in the chunk.
 
     Args:
         part: the file.
@@ -90,8 +93,8 @@ def is_zero(part: LogPart, begin: int, end: int) -> bool:
 
 
 def magics(part: LogPart, begin: int) -> Iterator[int]:
-    """Yield, in order, every position from ``begin`` on at which a record or a blank may begin, because the magic is at the
-    right place."""
+    """Yield, in order, every position from ``begin`` on at which a record or a blank may begin, because a valid magic begins 4
+    bytes after the position."""
     for at, chunk in used_chunks(part, begin + 4, len(part.view), _OVERLAP_BYTES):
         yield from (at + match.start() - 4 for match in _MAGICS.finditer(chunk))
 

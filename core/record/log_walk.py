@@ -208,8 +208,7 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # If a bulk read did not accept all records that it found, few records are left, or the next record is invalid.
-                # In this case, no further bulk read follows.
+                # If a bulk read found few records or an invalid record, a further bulk read would gain nothing.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
@@ -239,8 +238,10 @@ class LogWalk:
         return Run(view, begins, sys_flags, all_stored_ms, at) if begins else None
 
     def _in_bulk(self, part: LogPart, at: int, rows_max: int) -> tuple[Run | None, bool]:
-        """Return a run of records that were checked in bulk from a position on, and whether all records found from there were
-        valid."""
+        """Return a run of valid records from a position on, and whether all records that the bulk read found are valid.
+
+        The run is None if the bulk read found too few records, or if the first record is not valid.
+        """
         view = part.view
         places = bulk_scan.chain(view, at, len(view), rows_max)
         rows = bulk_scan.whole_heads(view, places) if len(places) >= bulk_scan.ROWS_MIN else None
@@ -302,7 +303,7 @@ class LogWalk:
     # --- damage ---
 
     def _behind(self, index: int, at: int) -> Place | None:
-        """Return the place where the log continues after damage; None if the log does not continue."""
+        """Return the file index and the position at which the log continues after damage; None if the log does not continue."""
         bad = self._parts[index].start + at if self._ahead_of is None else self._ahead_of
         self._saw_older = False
         for number, begin, is_sure in self._candidates(index, at):
@@ -316,7 +317,11 @@ class LogWalk:
         return None
 
     def _candidates(self, index: int, at: int) -> Iterator[tuple[int, int, bool]]:
-        """Yield the places where the log may continue after damage: file index, position, and whether the place is certain."""
+        """Yield the positions at which the log may continue after damage, as (file index, position, is sure).
+
+        A position is sure if it is the start of a file, or the end of the damaged record according to its lengths. The other
+        positions were found by a search for the magic, which a body can also contain.
+        """
         part = self._parts[index]
         begin = at + 1
         by_size, by_fields = at + rec.SIZE_AND_MAGIC.unpack_from(part.view, at)[0], rec.inner_end(part.view, at)
@@ -335,8 +340,8 @@ class LogWalk:
                 yield number, start, False
 
     def _goes_on(self, number: int, at: int, bad: int, *, is_sure: bool) -> int | None:
-        """Return the store time of the record with which the log continues at a candidate place; None if the log does not
-        continue there."""
+        """Return the store time of the record at a position, if the log can continue with this record after damage; otherwise
+        None. If a blank is at the position, the record is the first of the next file."""
         part, known = self._parts[number], self._policy.next_queue_offsets
         if is_blank(part.view, at):
             return self._first_ms(number + 1) if known is not None else None
@@ -346,7 +351,8 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                return None  # the damaged bytes before this record are too few to be a lost record
+                # The log cannot continue here: the damaged bytes before this record are too few to have been a record.
+                return None
             fits = stored_ms >= self.last_ms
         else:
             lost = (part.start + at - bad) // rec.RECORD_MIN_BYTES
@@ -380,7 +386,8 @@ class LogWalk:
             return None
 
     def _younger_follows(self, number: int, at: int, bad: int) -> bool:
-        """Return whether a record from a position on has no earlier store time than the last valid record before the damage."""
+        """Return whether the log has, at or after a position, a record that is as young as the last valid record before the
+        damage, or younger. Store times are compared."""
         offset_bytes = self._parts[number].start + at
         position, stored_ms = self._younger
         if position >= offset_bytes and stored_ms >= self.last_ms:
@@ -419,7 +426,10 @@ def _says_it_lies_here(part: LogPart, at: int) -> bool:
 
 
 def _why_odd(view: memoryview, at: int) -> str:
-    """Return why a blank's stated size is wrong; empty if the size is right. Readers use only the blank's magic."""
+    """Return the reason why the size stored in a blank is wrong; empty if the size is right.
+
+    A wrong size is only reported, because readers recognize a blank by its magic alone.
+    """
     if is_blank(view, at):
         return ""
     return f"the blank says {rec.SIZE_AND_MAGIC.unpack_from(view, at)[0]} bytes are left, there are {len(view) - at}"

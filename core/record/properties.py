@@ -197,8 +197,10 @@ class AlikeProperties(Sequence[bytes]):
 
 
 def uniq_key_place(stored: bytes) -> tuple[int, int]:
-    """Return the presumable start and end of the first value of UNIQ_KEY in stored properties; two equal numbers if the
-    properties lack UNIQ_KEY.
+    """Return the start and end of the first text in stored properties that looks like a value of UNIQ_KEY.
+
+    The two numbers are equal if the properties have no such text. The text can also be part of another property, so callers
+    check the result with :meth:`AlikeProperties.of`.
     """
     begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
     if begin < len(_UNIQ_KEY_MARK):
@@ -288,11 +290,12 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 
 
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
-    """Return the :func:`stored_value` of one property in many stored properties. The search takes a third of the time if the
-    last entry with the property's name has a value."""
+    """Return the :func:`stored_value` of one property for each item of many stored properties.
+
+    If the last entry with the property's name has a value in every item, this takes a third of the time of separate calls.
+    """
     mark = b"\x02%b\x01" % name
-    # If the property is missing, rpartition() returns the whole text, which begins with the separator \x02.
-    # partition() then returns the empty text before this separator.
+    # If the property is missing, rpartition()[2] is the whole text, which begins with \x02, so that partition()[0] is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]

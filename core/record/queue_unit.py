@@ -18,8 +18,8 @@ The physical offset in a filler unit is 0.
 """
 
 MAX_ADDRESS: Final = -(2**31) - 1
-"""Greatest value in a unit's field for the tags code that is an address in the files of ``consumequeue_ext``. Greater values
-are tags codes."""
+"""Greatest address in the files of ``consumequeue_ext``. A unit can contain such an address in the field for the tags code. A
+greater value in this field is a tags code."""
 
 Unit = tuple[int, int, int]
 """Unit of a consume queue: physical offset, size in bytes and tags code of a message."""

@@ -135,7 +135,8 @@ class RecordBatch:
         """Yield the dispatch requests of the records in some queues, without creating requests for the records in other queues.
 
         Args:
-            queues: the (topic, queue id) of the queues. It can change during the iteration if the batch has units or requests.
+            queues: the (topic, queue id) of the queues. If the batch has only numpy columns, ``queues`` is read once at the
+                start of the iteration. Otherwise it is read for each record, so that it can change during the iteration.
         """
         units: Sequence[AppendUnit] | None = self._requests or self._units
         if units is not None:

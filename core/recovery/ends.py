@@ -86,10 +86,11 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     epochs: str = ""
     """Content of the file ``flint/epochs``."""
     files: dict[str, FileNote] = {}
-    """Sizes and checksums of the store's small files, keyed by path relative to the store: tables, the checkpoint, and files of
-    features in ``flint``."""
+    """Sizes and checksums of the store's small files, keyed by path relative to the store. These files are the JSON tables in
+    ``config``, the checkpoint, and files of features in ``flint``."""
     counters: dict[str, int] = {}
-    """Change counters of tables, keyed by path relative to the store."""
+    """The ``counter`` in ``topics.json`` and in ``subscriptionGroup.json``, which grows at each change of the file; keyed by
+    file name."""
     is_synchronous: bool = False
     """Whether the flush strategy was synchronous, so that consume queues only describe synced records."""
     is_accepted: bool = False
@@ -190,7 +191,10 @@ class EndsFile:
             self._size_bytes += len(line)
 
     def accept(self) -> None:
-        """Accept the loss of log data: forget the log's end, but keep the ends of queues. Used by repair. Raises StoreError."""
+        """Accept the loss of log data: remove the log's end from ``flint/ends``, but keep the ends of queues.
+
+        Used by ``flintmq store repair``. Raises StoreError.
+        """
         noted = self.noted
         if noted is not None:
             kept = Ends(
@@ -205,12 +209,15 @@ class EndsFile:
 
 
 def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, FileNote], dict[str, int]]:
-    """Return the recorded state of a store's small files: a state for each file, and the counters of tables, keyed by path.
+    """Return the state of a store's small files, which ``flint/ends`` records.
+
+    The first mapping has the size and checksum of each file, keyed by path relative to the store. The second mapping has the
+    change counters of ``topics.json`` and ``subscriptionGroup.json``, keyed by file name.
 
     Args:
         disk: the disk interface.
         root: the store's folder.
-        whole: whether to record sizes and checksums. If False, only the existence of files other than tables is recorded.
+        whole: whether to return sizes and checksums. If False, the first mapping shows only that the files exist.
 
     Raises:
         OSError: a file cannot be read.
@@ -245,7 +252,7 @@ only matters after a crash."""
 
 
 def counter_of(raw: bytes) -> int:
-    """Return the change counter in the content of a table's file; -1 if the content has no counter."""
+    """Return the change counter in the content of a JSON table, such as ``topics.json``; -1 if the content has no counter."""
     at = raw.find(b'"counter"')
     text = raw[at + 9 : at + 40].lstrip(b" \t\r\n:") if at >= 0 else b""
     digits = text[: len(text) - len(text.lstrip(b"0123456789"))]

@@ -69,7 +69,10 @@ class StoreMarks:
             self._disk.write_file(path, now)
 
     def forget_boot(self) -> None:
-        """Make the next start trust only synced data, because the kernel may drop pages after a failed sync. Never raises."""
+        """Remove the stored id of the kernel's boot, so that the next start relies only on synced data.
+
+        This is needed after a failed sync, because the kernel may then drop unwritten pages. Never raises.
+        """
         with contextlib.suppress(OSError, StoreError):
             self._disk.remove(boot_path(self._root))
 

@@ -1,8 +1,8 @@
 """Compares the files of a store with their recorded ends (:mod:`.ends`), and rebuilds queues and index from the log.
 
-This module and the recovery plan check the log's files. Queues and an index that have lost data are rebuilt. If the log lacks
-the last messages of a queue, because they are deleted or damaged, the queue gets filler units in place of these messages, so
-that no queue offset is used for a second message.
+The recovery plan (:mod:`.plan`) checks the log's files with the functions of this module. Queues and an index that have lost
+data are rebuilt. If the log lacks the last messages of a queue, because they are deleted or damaged, the queue gets filler
+units in place of these messages, so that no queue offset is used for a second message.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def _begins_well(file: MappedFile) -> bool:
 
 
 def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *, is_changed: bool) -> None:
-    """Raise if a log has lost its last records, or is another log; log a warning if the log has lost its first files.
+    """Raise if a log has lost its last records, or if its last file comes from another log or an older copy.
+
+    If the log has lost its first files, only a warning is logged.
 
     Args:
         noted: the recorded ends.
@@ -159,7 +161,7 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
 def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: int, *, was_stopped: bool) -> bool:
     """Delete a store's index if it has lost entries, so that it is rebuilt; return whether it was deleted.
 
-    A crash may remove the last index files; their entries are dispatched again.
+    After a crash, entries that are missing at the index's end do not count as lost, because their records are dispatched again.
     """
     ends: tuple[int, ...] | None = getattr(index, "ends", None)
     if ends is None or not isinstance(index, SupportsTruncate) or noted is None or not noted.index:
@@ -259,8 +261,8 @@ def build_again(
         lost: the recorded ends of the queues to rebuild.
         end_offset_bytes: the physical offset up to which the other queues describe the log.
         is_caught_up: whether all queues have just been rebuilt from the whole log.
-        goes_on: whether a queue gets fillers for last messages that the log lacks. RocketMQ uses the offsets of these messages
-            again.
+        goes_on: whether a queue gets fillers in place of last messages that the log lacks, so that no queue offset is used
+            twice. RocketMQ writes no fillers, and uses the offsets again.
 
     Raises:
         StoreError: a record cannot be read, or the disk refused an operation.

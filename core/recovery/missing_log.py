@@ -1,14 +1,14 @@
 """Distinguishes a log with missing files from a log whose end was lost in a crash.
 
 In both cases, queues describe records that the log does not have. Missing files are a mistake: ``store.commit_log_paths`` is
-wrong, a disk is not mounted, or a file was removed. A start that truncated everything to such a log would lose data that still
-exists. A crash loses only data that was not synced, and nothing if only the process was killed. A start is therefore refused if
-a crash cannot be the cause.
+wrong, a disk is not mounted, or a file was removed. If a start truncated queues and index to the end of such a log, it would
+lose data that still exists. A crash loses only data that was not synced, and nothing if only the process was killed. A start is
+therefore refused if a crash cannot be the cause.
 
-The recorded ends (:mod:`.ends`) of the crashed broker contain the position up to which the log was synced, and decide. Without
-recorded ends, or if another broker may have used the store since, store times decide: a crash loses no record that the
-checkpoint covers. With ``store.compat: strict`` no start is refused, and queues are deleted as in RocketMQ. See
-docs/internals/algorithms.md, Abnormal recovery.
+The cause is found with the recorded ends (:mod:`.ends`) of the crashed broker, which contain the position up to which the log
+was synced. If there are no recorded ends, or if another broker may have used the store since, store times are compared: a crash
+loses no record that the checkpoint covers. With ``store.compat: strict`` no start is refused, and queues are deleted as in
+RocketMQ. See docs/internals/algorithms.md, Abnormal recovery.
 """
 
 from __future__ import annotations

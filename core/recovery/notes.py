@@ -1,4 +1,4 @@
-"""The recorded state of a store, as a start uses it until all queues have caught up with the log."""
+"""The recorded state of a store. A start uses it to detect lost files, until all queues have caught up with the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = event_log("flintmq.store")
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False):
-    """The recorded ends of a store, and the losses that a start has found by comparing the store's files with these ends."""
+    """The recorded ends of a store's files, and the losses that a start has found by comparing the files with these ends."""
 
     disk: Disk
     root: Path
@@ -53,7 +53,9 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         return notes
 
     def last_stop(self, marks: StoreMarks) -> LastStop:
-        """Return how the last broker on the store ended; after a crash, first sync the names of the store's files.
+        """Return how the last broker on the store ended: with a clean stop, a kill of the process, or a crash of the machine.
+
+        If the stop was not clean, the store's folder is also synced, so that the names of its files are durable.
 
         A missing ``abort`` file does not mean a clean stop if the recorded state says that the store was in use.
 
@@ -85,7 +87,8 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
 
         Args:
             queues: the store's queues.
-            index: the store's index; None if no dispatcher feeds it, so that it could not be rebuilt.
+            index: the store's index; None if no dispatcher feeds the index. The index is then kept, because nothing would
+                rebuild it.
             min_offset_bytes: the physical start of the log.
             stop: how the last broker ended.
         """
@@ -105,7 +108,8 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
             queues: the store's queues.
             commit_log: the recovered log.
             dispatched: the physical start and end of the records that were dispatched at this start.
-            goes_on: whether queues get fillers for messages that the log does not have.
+            goes_on: whether a queue gets filler units for its last messages if the log lacks these messages. New messages then
+                get the queue offsets after the recorded end of the queue.
 
         Raises:
             StoreError: a record cannot be read, or the disk refused an operation.

@@ -66,7 +66,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
     last_stop: LastStop
     walked_from_offset_bytes: int
-    """Physical offset at which the first file that the scan of the log reads begins."""
+    """Physical start offset of the first log file that the scan reads."""
     because: str
     """The reason why the scan of the log begins at :attr:`walked_from_offset_bytes`."""
     walked: Recovered | None
@@ -176,8 +176,9 @@ class _Planner:
     def _walk(self) -> tuple[int, str, Recovered]:
         """Return the index of the log's first scanned file, the reason for this choice, and the findings of the scan.
 
-        All records that are read to rewrite queues or index must have been scanned, because unrepaired damage in these records
-        would fail the start. The end of the index is known only when the log's end is known, so the scan may be repeated.
+        All records that are read to rewrite queues or index must have been scanned, so that damage in them is repaired first.
+        Otherwise the start would fail at the damage. The end of the index is known only when the log's end is known, so the
+        scan may be repeated.
         """
         found, queue = self._found, self._log.queue
         first, because = self._first_file()
@@ -247,7 +248,7 @@ class _Planner:
         return _described_below(self._found.queues, walked.end_offset_bytes)
 
     def _crashed_dispatch_start(self, walked: Recovered) -> int:
-        """Return the log position from which queues are rewritten after a crash; units of records before it are valid.
+        """Return the log position from which queues are rewritten after a crash. Queue units of earlier records are valid.
 
         Queues are written in batches, in log order. If only the process was killed, all batches but the last are complete.
         After a power failure, the batches that the checkpoint covers are complete. The queues are checked in both cases: if a
@@ -363,7 +364,7 @@ def _not_vouched_from(walked: Recovered) -> int:
 
 
 def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
-    """Return a store time that is before all of the log's records from a position on; 0 if no such time is found.
+    """Return a store time that is earlier than the store times of all records from a log position on; 0 if none is found.
 
     The result is the store time of a file's first record, so that the next recovery begins at a nearby file.
     """
@@ -375,7 +376,10 @@ def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], positio
 
 
 def _first_ms(file: MappedFile, holes: tuple[Hole, ...]) -> int:
-    """Return the store time of the first record of a commit log file, after holes in the file are filled; 0 for a blank."""
+    """Return the store time that the first record of a commit log file will have after the damage in the log is replaced.
+
+    Return 0 if the file will begin with a blank instead of a record.
+    """
     for hole in holes:
         if hole.start_offset_bytes <= file.start < hole.end_offset_bytes:
             return hole.store_timestamp_ms if hole.end_offset_bytes < file.start + file.size else 0

@@ -42,7 +42,7 @@ class Recovery(msgspec.Struct, frozen=True):
         """Carry out a recovery plan that was computed for the current state of the store.
 
         Returns:
-            The findings of the scan, with the paths in the quarantine; None without a log.
+            The findings of the scan, with the paths of the copies of the removed bytes; None without a log.
 
         Raises:
             OSError: the disk refused an operation. A later start continues from the state on disk.
@@ -60,7 +60,8 @@ class Recovery(msgspec.Struct, frozen=True):
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
         # Pass 2: remove the index entries of lost records, remove damage from the log, set its end, and make the log durable.
-        # The index is first, because a start after a crash in pass 2 could not find the entries of lost records any more.
+        # The index is changed first. If the log were changed first and the broker crashed then, the next start could not find
+        # the index entries of the lost records.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)

@@ -1,13 +1,13 @@
 """Removes invalid bytes from the log at a start, and replaces them so that the log is valid again.
 
 A start scans the last files record by record. If no valid record follows an invalid record, the bytes from the invalid record
-on are a torn tail, the ordinary result of a crash, and the log ends before it. If valid, younger records follow, the invalid
-bytes are *damage in the middle*, and the log continues after the damage (``store.compat: strict`` ends the log before the
-damage, as RocketMQ does).
+on are a *torn tail*, which is the ordinary result of a crash. The log then ends before the torn tail. If valid, younger records
+follow, the invalid bytes are *damage in the middle*, and the log continues after the damage. With ``store.compat: strict``, the
+log ends before the damage, as in RocketMQ.
 
-Removed bytes are first copied to ``flint/quarantine`` in the store. A torn tail is replaced by zeros, and files after it are
-deleted. Damage is replaced by a *filler*, a rolled back record of its size that never enters a queue, or by a blank if it
-reaches the end of a file. So every reader, including the Java broker, finds a valid log.
+Removed bytes are first copied to the folder ``flint/quarantine`` of the store. A torn tail is replaced by zeros, and the files
+after it are deleted. Damage is replaced by a *filler*: a rolled back record of the same size, which never enters a queue.
+Damage that reaches the end of a file is replaced by a blank. So every reader, including the Java broker, finds a valid log.
 
 See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
@@ -41,10 +41,10 @@ _NOWHERE: Final = pack_host("0.0.0.0", 0)
 
 
 def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovered) -> Recovered:
-    """Copy damage and the bytes after the log's end to the quarantine, and replace them by fillers and zeros.
+    """Copy damage and the bytes after the log's end to the quarantine. Replace damage by fillers, and the other bytes by zeros.
 
-    The copy is made durable before the replacement. The replacement is made durable, too. Otherwise, after a later crash, a
-    stale record could seem to be stored after the cut.
+    The copy is made durable before the replacement. The replacement is made durable, too. Otherwise a removed record could
+    reappear after a later crash, and a start could take it for a record that was stored after the removal.
 
     Args:
         disk: the disk interface.
@@ -164,13 +164,16 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
 
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (position, length, ``position length\\n`` followed by the bytes) for each run of data in a range of a log file."""
+    """Yield each run of data in a range of a log file, as (position in the file, length, bytes for the quarantine).
+
+    The bytes for the quarantine begin with the line ``physical_offset length``, which the data and a line end follow.
+    """
     for at, data in data_in(file, begin, end):
         yield at, len(data), b"%020d %d\n" % (file.start + at, len(data)) + data + b"\n"
 
 
 def _keep(disk: Disk, path: Path, suffix: str, pieces: list[bytes]) -> Path | None:
-    """Write pieces of data to a new file that no earlier recovery has used; return the file's path, or None without pieces."""
+    """Write pieces of data to a new file, without replacing an existing file; return its path, or None without pieces."""
     if not pieces:
         return None
     disk.make_folder(path.parent)

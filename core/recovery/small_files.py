@@ -60,7 +60,7 @@ def check_small_files(
         root: the store's folder.
         noted: the state recorded before this start; None if no state was recorded.
         changed: the result of :func:`changed_files`.
-        is_outdated: whether another broker has used the store since, so that differences are expected.
+        is_outdated: whether another broker has used the store after the state was recorded. Differences are then expected.
         is_unused: whether the log has never had a message, as in a store whose first start was killed. Such a store has no
             offsets to lose.
 

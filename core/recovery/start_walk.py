@@ -22,7 +22,7 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 MARK_EVERY: Final = 4_096
 CLOCK_SLACK_MS: Final = 1_000
 _UNWRITTEN: Final = re.compile(rb"\x00{16}")
-"""Pattern of zeros, which show that an interrupted append has not written a part of its bytes."""
+"""Pattern of sixteen zero bytes. In an interrupted append, they show that a part of the bytes was never written."""
 _NO_HEAD: Final = bytes(HEAD_BYTES)
 """First bytes of an interrupted append. They are zeros, because the first bytes of an append are written last."""
 _APPEND_MOST: Final = 65_536
@@ -46,7 +46,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Hole(msgspec.Struct, frozen=True):
-    """Damage in the middle of the log, which a filler replaces."""
+    """Damage in the middle of the log, which a recovery replaces by filler records, which enter no queue, or by a blank."""
 
     start_offset_bytes: int
     """Physical offset of the first damaged byte."""
@@ -110,7 +110,7 @@ class _Tally(msgspec.Struct):
     clock_went_back: bool = False
 
     def take(self, run: Run, start_offset_bytes: int) -> None:
-        """Count consecutive scanned records, the first of which is at a physical offset."""
+        """Count scanned records that follow one another without a gap in the log, from a physical offset on."""
         all_stored_ms = run.stored_ms
         latest_ms = max(all_stored_ms)
         if self.newer is None and latest_ms > self.trusted_ms:
@@ -132,7 +132,10 @@ class _Tally(msgspec.Struct):
 
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
-    """Return the number of records with units in queues, given the records' sysFlags. No function is called for each record."""
+    """Return the number of records with units in queues, given the records' sysFlags.
+
+    For speed, the function does not call another function for each record.
+    """
     return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED]) if any(sys_flags) else len(sys_flags)
 
 

@@ -37,8 +37,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     """Free space of the disk in bytes below which writes are refused, whatever share of the disk is used; 0 switches this limit
     off."""
     enough_free_bytes: int
-    """Free space of the disk in bytes from which on a disk does not count as full or nearly full, whatever share of the disk is
-    used. With 0, only the used share decides whether a disk counts as full or nearly full."""
+    """Amount of free space in bytes. A disk with at least this free space does not count as full or nearly full, whatever share
+    of the disk is used. With 0, only the used share decides whether a disk counts as full or nearly full."""
     clean_forcibly: bool
     """Whether files that have not expired may be deleted if the disk is nearly full."""
     retention_bytes: int
@@ -117,12 +117,12 @@ class Space(msgspec.Struct, frozen=True):
     """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return the union of this object's and another object's actions against full disks."""
+        """Return the combined measures of two objects: each measure that at least one of the two requires."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
 def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
-    """Return the actions that the usage of one disk requires."""
+    """Return the measures that the usage of one disk requires."""
     ratio, free = usage.used_ratio, usage.free_bytes
     if policy.min_free_bytes and free < policy.min_free_bytes:
         return Space(True, policy.clean_forcibly, DiskFull(str(usage), "store.disk_min_free_bytes"))
@@ -137,8 +137,8 @@ def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
 def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
     """Return the measures that the usage of all disks requires.
 
-    The commit log can use its least used disk, so only the least used disk of the log counts. Disks that could not be measured
-    are not in the arguments and require nothing. RocketMQ deletes files in that case.
+    The commit log can use its least used disk, so only the least used disk of the log counts. The caller leaves out disks that
+    could not be measured, so these disks require no measures. RocketMQ, in contrast, deletes files if it cannot measure a disk.
     """
     found = Space()
     if log_disks:
@@ -156,7 +156,7 @@ def full_folders(log_disks: Sequence[DiskUsage], policy: RetentionPolicy) -> fro
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """A file of the commit log."""
+    """A file of the commit log, with the data that decides whether retention deletes it."""
 
     start_offset_bytes: int
     size_bytes: int

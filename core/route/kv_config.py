@@ -57,8 +57,8 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         super().__init__(file, {}, journal)
         self._size_bytes = 0
         self._counter = 0
-        """Number of the newest change in the journal of the key-value configuration; ``kvConfig.json`` does not contain this
-        number."""
+        """Number of the newest change in the journal of the key-value configuration. At a start, the number is read from the
+        journal, because ``kvConfig.json`` does not contain it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._table.values()))

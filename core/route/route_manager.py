@@ -45,7 +45,8 @@ BROKER_EXPIRY_S = 120.0
 
 
 LEFT_KEPT_S = 24 * 3600.0
-"""Seconds for which the topics of a removed broker are remembered, for readers that need to know of missing brokers."""
+"""Seconds for which the topics of a removed broker are remembered. A client that requests the route of one of these topics
+also gets the names of the removed brokers (``flintLeftBrokers``)."""
 LEFT_BROKERS_MAX = 100
 LEFT_TOPICS_MAX = REGISTERED_TOPICS_IN_ALL_MAX
 """Maximum number of remembered topics of removed brokers. Beyond this number, the brokers that left first are dropped with
@@ -140,7 +141,7 @@ class RouteInfoManager:
         if before is not None and before.broker_name != broker_name:
             # The old name of a renamed broker is removed here, because an expiry removes only the new name.
             self._remove_address(before.broker_name, broker_address)
-            self._left.pop(before.broker_name, None)  # a renamed broker did not leave the cluster
+            self._left.pop(before.broker_name, None)  # A renamed broker does not count as a removed broker.
         self._clusters.setdefault(cluster, {})[broker_name] = None
         addresses, is_new = self._enter_address(cluster, broker_name, broker_id, broker_address)
         self._left.pop(broker_name, None)
@@ -346,7 +347,7 @@ class RouteInfoManager:
         return self.topics.topics_at(self._clusters.get(cluster, {}))
 
     def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
-        """Return the names of clusters and brokers, which are also topics, and the address of any broker."""
+        """Return the names of all clusters and brokers, which are also names of system topics, and any broker's address."""
         names = list(dict.fromkeys([*self._clusters, *self._brokers]))
         address = next((a for broker in self._brokers.values() if (a := broker.any_address())), None)
         return names, self._address(address, viewpoint) if address is not None else None

@@ -1,5 +1,6 @@
-"""Records up to where the files of an open store are durable, regularly and when the store stops; see
-:mod:`flintmq.core.recovery.ends`.
+"""Records the durable ends of an open store's files, at regular intervals and when the store stops.
+
+See :mod:`flintmq.core.recovery.ends`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ log = event_log("flintmq.store")
 
 
 class EndsNoter:
-    """Writes the ends of an open store's files to ``flint/ends``, with which the next recovery compares the files.
+    """Writes the ends of an open store's files to ``flint/ends``. The next recovery compares the files with these ends.
 
     Any thread; one write at a time.
 

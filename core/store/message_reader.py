@@ -35,7 +35,7 @@ class MessageReader:
 
     Args:
         commit_log: the log with the records.
-        queues: the consume queues, which give each message's place in the log.
+        queues: the consume queues, which give each message's physical offset in the log.
         index: the index that finds messages by key.
         settings: the store's settings, such as the limits of one answer.
     """
@@ -203,8 +203,8 @@ class MessageReader:
         """Read all messages of a pull at once if the pull is ordinary; return whether the messages were read.
 
         An ordinary pull has no filter, and its messages are in one file, presumed in memory, and within the limits of an
-        answer. For other pulls, the result is not changed. A pull with a filler unit is not ordinary, because the size in a
-        filler unit is greater than every limit of an answer.
+        answer. A pull with a filler unit is not ordinary, because the size in a filler unit is greater than every limit of an
+        answer. If the pull is not ordinary, ``result`` stays unchanged.
         """
         # _collect() would give the same result for an ordinary pull, but takes several times as long.
         settings = self.settings
@@ -250,14 +250,14 @@ class MessageReader:
         memory = self._memory_bytes
         slices = result.slices
         count = total = 0
-        run_start = run_end = -1  # Adjacent records of the log become one slice.
+        run_start = run_end = -1  # Adjacent records of the log become one slice, so that the answer has few buffers.
         skip_until = -1
         last_physical = max_offset
         scanned = read = 0
         until_s = self._now_s() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
-                scanned += 1  # This unit is a filler for a lost message.
+                scanned += 1  # A filler unit replaces the unit of a lost message, so there is no message to return.
                 continue
             last_physical = physical
             if physical < skip_until:

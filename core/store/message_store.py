@@ -50,7 +50,7 @@ def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageSto
     """Recover a store, let its dispatchers catch up, mark the store as in use, and start its flush services.
 
     Args:
-        spec: the settings, parts and folder of the store.
+        spec: the specification of the store: its settings, factories and folder.
         make_dispatchers: makes the dispatchers; called when the store is recovered.
 
     Raises:
@@ -203,8 +203,7 @@ class MessageStore:
         ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
-                # No client reads while the store closes.
-                # Therefore records that have not yet reached a slave are dispatched, too.
+                # No client reads while the store closes, so even records that have not reached a slave are dispatched.
                 self.watermarks.replicated = None
                 self.services.flush_service.stop()
                 if self._settle():
@@ -226,7 +225,7 @@ class MessageStore:
                 self.services.flush_service.stop()
 
     def _settle(self) -> bool:
-        """Make the store's queues, index and checkpoint durable; return whether the store is clean."""
+        """Make the store's queues, index and checkpoint durable; return whether the next start can do without a recovery."""
         services, marks = self.services, self.watermarks
         services.flusher.stop()
         if marks.fence_reason is not None:
@@ -260,7 +259,7 @@ class MessageStore:
             self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Apply a new configuration's settings of reads and limits, which may change while the store is open."""
+        """Apply the settings of a new configuration that may change while the store is open: those of reads, and the limits."""
         self.config = config
         self.reader.settings = config.store
 
@@ -320,7 +319,7 @@ class MessageStore:
             The path of the removed bytes in the quarantine; None if no bytes were removed.
 
         Raises:
-            StoreError: the disk refused an operation. The store is then fenced; a restart recovers it.
+            StoreError: the disk refused an operation. The store then refuses all writes until a restart recovers it.
         """
         self.services.stop()
         if self.watermarks.fence_reason is not None:

@@ -34,7 +34,7 @@ class MessageWriter:
         services: the flush services, which make records durable.
         clock: measures the duration of appends.
         check_writeable: raises RefusedError if writes are not allowed now.
-        fence: called with the reason if an append failed in the middle.
+        fence: makes the store refuse all further writes; called with the reason if an append failed in the middle.
         appended: called after each append of messages.
     """
 
@@ -73,7 +73,7 @@ class MessageWriter:
         except StoreFencedError as error:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error), reason="store.fenced") from error
         except Exception as error:
-            # The store is fenced, because only a recovery can find out which records a failed append has written.
+            # Only a recovery can find out which records a failed append has written, so the store refuses further writes.
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self._clock.monotonic_s() - began_s
@@ -97,7 +97,7 @@ class MessageWriter:
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Make the acknowledgments of later appends wait for a slave, as ``gate`` decides.
+        """Set the object that decides whether and how long the acknowledgments of later appends wait for a slave.
 
         If ``gate`` is None, acknowledgments wait only for the local flush.
         """
@@ -107,8 +107,8 @@ class MessageWriter:
         """Append verified chunks of a master's log and request their durability, with one waiter for all of them.
 
         Raises:
-            StoreError: the store is fenced or full, or a chunk does not begin at the log's end. The chunks before the failed
-                one were appended.
+            StoreError: the store refuses writes after an error, the disk is full, or a chunk does not begin at the log's end.
+                The chunks before the failed chunk were appended.
         """
         began_s, began_bytes = self._clock.monotonic_s(), self._watermarks.wrote
         for chunk in chunks:

@@ -55,8 +55,8 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     make_queues: MakeConsumeQueues
     make_index: MakeIndexBuilder
     tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({})
-    """Functions that make the objects which compute tags codes, keyed by topic, for topics whose tags codes are not hashes of
-    the tags."""
+    """Factories of objects that compute tags codes, keyed by topic. In a topic without a factory, the tags codes are the hashes
+    of the tags."""
     settings: object = None
     """The settings of the flush strategy."""
     pool: TransientStorePool | None = None
@@ -155,7 +155,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
 
     def begin_tags_codes(self) -> None:
-        """Let each rule for tags codes record the log position from which it applies, before any dispatch or append.
+        """Record the log position from which each rule for tags codes applies. Called before any dispatch or append.
 
         Raises:
             StoreError: the disk refused the write; the position is then not recorded until the next start.
@@ -235,7 +235,8 @@ def recover(spec: StoreSpec) -> OpenedStore:
 def plan_of(spec: StoreSpec) -> RecoveryPlan:
     """Return the steps that :func:`recover` would take with a store, without taking them. The store is closed again.
 
-    Planning may remove incomplete files of a crash. A caller that must not change the store passes a disk that drops writes.
+    Planning may remove files that a crash left incomplete. A caller that must not change the store passes a disk interface that
+    drops writes.
 
     Raises:
         StoreError: as :func:`recover` does.
@@ -248,8 +249,8 @@ def plan_of(spec: StoreSpec) -> RecoveryPlan:
 def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack]]:
     """Lock a store, map its files, and yield the store and an exit stack.
 
-    At the end of the ``with`` block, the files are closed and the store is unlocked, unless the caller has taken them from the
-    stack.
+    At the end of the ``with`` block, the exit stack closes the files and unlocks the store, unless the caller has called the
+    stack's ``pop_all()``.
     """
     marks = StoreMarks(spec.disk, spec.root)
     with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
@@ -282,7 +283,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files.callback(background.shutdown)
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
-    files.callback(setattr, queue, "closing", True)  # When the store closes, waiting allocations create no file.
+    files.callback(setattr, queue, "closing", True)  # This stops filling a new file, so closing is not delayed.
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
     lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms, notes.noted)

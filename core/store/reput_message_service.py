@@ -67,7 +67,7 @@ class ReputMessageService:
     Args:
         commit_log: the log whose records are dispatched.
         dispatchers: the receivers of the records, in the order of dispatch.
-        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`), for the slices of :meth:`run`.
+        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`), which limits the time of each :meth:`run`.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class ReputMessageService:
         """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of messages that wait for dispatch, minus the number of elements of the list in which they wait. An element is
-        a single message, or a batch with several messages."""
+        """Number of messages in ``_waiting`` minus the length of ``_waiting``. The difference is positive if an element is a
+        batch of several messages."""
         self.error: StoreError | None = None
         """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
         means a damaged log."""
@@ -181,7 +181,7 @@ class ReputMessageService:
         """
         try:
             units = self._take(readable)
-        except Exception as error:  # reading a damaged record can raise any exception
+        except Exception as error:  # Reading a damaged record can raise any exception, so all exceptions are caught.
             text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             self._stand_still(StoreFormatError(text), "until the broker is restarted and recovers its log")
             return None

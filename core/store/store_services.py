@@ -173,7 +173,8 @@ class QueueFlusher:
         try:
             self._queues.flush(least_pages)
         except OSError as error:
-            if not is_exhausted(error):  # if file handles or memory ran out, no sync was attempted
+            # If file handles or memory ran out, no sync was attempted, so the error does not count as a failed sync.
+            if not is_exhausted(error):
                 self._failed = error
                 self._sync_failed()
             raise

@@ -1,1 +1,1 @@
-"""The consume queues, which list the places of each queue's messages in the commit log."""
+"""The consume queues, which list the physical offsets of each queue's messages in the commit log."""

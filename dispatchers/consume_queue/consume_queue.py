@@ -1,4 +1,4 @@
-"""A consume queue (``ConsumeQueue`` of RocketMQ): the places of the messages of one queue of a topic in the commit log.
+"""A consume queue (``ConsumeQueue`` of RocketMQ): the physical offsets of the messages of one queue of a topic.
 
 The unit of queue offset n is at byte ``n * 20``, see :mod:`flintmq.core.record.queue_unit`. Queue files are mapped sparse, and
 backed by disk in steps as they grow. For the loop thread only.
@@ -26,7 +26,7 @@ _SIZE_KEY: Final = "store.consume_queue_file_bytes (mappedFileSizeConsumeQueue)"
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _FEW_UNITS: Final = 8_192
-"""Number of consume queue units that are checked in a loop. If there are more units, numpy checks the further units."""
+"""Number of a file's units that a Python loop checks. If the file has more units, numpy, which is faster, checks the others."""
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
@@ -231,7 +231,7 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            return  # the whole file lies after the queue's new end, and is deleted later
+            return  # The whole file lies after the queue's new end and is deleted later, so no zeros are needed.
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:
@@ -250,8 +250,10 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = self.files.wrote_offset_bytes
 
     def end_ext(self) -> None:
-        """Remove the extension units after the last one to which a unit of the queue refers. This is done after a recovery, and
-        after units were removed or could not be added."""
+        """Remove the extension units after the last extension unit to which a unit of the queue refers.
+
+        Called after a recovery, after units of the queue were removed, and after an error while units were added.
+        """
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -266,11 +268,10 @@ class ConsumeQueue:
     # --- retention ---
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the queue offset of the first message that is not deleted from the log, by binary search; the queue's maximum
-        if all messages are deleted.
+        """Return the queue offset of the first message that is not deleted from the log; if there is none, the queue's maximum.
 
-        ``is_gone`` returns whether the message at a physical offset is deleted; all deleted messages must lie before all
-        others.
+        The search is binary. ``is_gone`` returns whether the message at a physical offset is deleted. All deleted messages must
+        lie before all messages that are not deleted.
         """
         low, high = self.min_queue_offset, self.max_queue_offset
         while low < high:

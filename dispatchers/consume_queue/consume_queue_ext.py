@@ -5,9 +5,9 @@ of the extension unit in place of the tags code. An address is the position in t
 64-bit integer, so that it differs from all hashes of tags and all times. The last four bytes of an extension file contain no
 unit. If the next unit does not fit into the file, the size ``-1`` ends the file.
 
-The loss of extension files loses no messages: if an extension unit cannot be read, its message passes the filter, and the
-client filters the message. But a position must not be reused while the consume queue has its address, or a message would be
-filtered by another message's tag. So the consume queue determines the end of the extension files
+A loss of extension files causes no loss of messages. If an extension unit cannot be read, its message passes the filter, and
+the client filters the message. But the position of an extension unit must not be reused while a unit of the consume queue has
+its address. Otherwise a message would be filtered by another message's tag. So the consume queue sets the end of the files
 (:meth:`ConsumeQueueExt.end_after`), and the bytes after this end are zeroed. For the loop thread only.
 
 See docs/internals/store-format.md, Consume queue extension.

@@ -104,9 +104,9 @@ class ConsumeQueueTable:
         A batch contains numpy columns, dispatch requests, or records in the units in which they were appended. Such an append
         unit is a single record or a whole batch send. All three forms lead to the same bytes in the queue files.
 
-        Columns and append units are used only where the new consume queue units continue at the ends of their queues. All other
-        records are added as requests. If extension files are written or the batch deletes a topic, all its records are added as
-        requests.
+        Columns and append units are used for a queue only if the queue's new units continue at its end. Otherwise the queue's
+        records are added as requests. If extension files are written or the batch deletes a topic, all records of the batch are
+        added as requests.
 
         Raises:
             StoreFullError: the disk has no space for the next queue file.
@@ -123,7 +123,7 @@ class ConsumeQueueTable:
                 self._put_units(units)
 
     def _put_lives(self, requests: Sequence[DispatchRequest]) -> None:
-        """Add units for records. At a record that deletes a topic, end the topic's queues."""
+        """Add units for records. At a record that deletes a topic, delete the topic's queues with their earlier units."""
         begin = 0
         for at, request in enumerate(requests):
             if topic := deleted_topic(request):
@@ -133,11 +133,10 @@ class ConsumeQueueTable:
         self._put_groups(_by_queue(requests[begin:]))
 
     def end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Delete the queues of a topic that was deleted at a physical offset; keep a queue whose units are all of later
-        records.
+        """Delete the queues of a topic that was deleted at a physical offset.
 
-        If a queue has units of earlier and of later records, all its units are removed, because the later records are
-        dispatched again.
+        If all units of a queue refer to later records, the queue is kept. If a queue has units of earlier and of later records,
+        the whole queue is deleted, because the later records are dispatched again.
         """
         for key in self.queues_of(topic):
             queue = self.queues[key]
@@ -208,10 +207,10 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Add units that do not all continue at the queue's end, because the queue restarts at offset 0 or units are missing.
+        """Add units whose queue offsets do not all follow the queue's end without a gap.
 
-        Filler units replace the missing units if that number of records fits into the log between the messages before and after
-        the gap.
+        If a message has queue offset 0 again, the queue is replaced by a new queue. If units are missing, filler units replace
+        them, but only if that many records fit into the log between the messages before and after the gap.
         """
         begin = 0
         known = queue.max_physical_offset_bytes
@@ -221,7 +220,7 @@ class ConsumeQueueTable:
                 # The queue's first files were lost, so its other files are deleted, and all its units are written again.
                 queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                # The unit refers to a position before the log's begin, so the queue is cut at this unit.
+                # The message of this unit was before the start of the log and is deleted. All units from here on are removed.
                 queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
@@ -258,7 +257,7 @@ class ConsumeQueueTable:
         queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
         if self._writes_ext:
             self._load_ext(queue)
-            queue.end_ext()  # Extension units that a new queue already has belong to a deleted queue of this name.
+            queue.end_ext()  # Existing extension units belong to a deleted queue of the same name, so they are removed.
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
@@ -291,7 +290,7 @@ class ConsumeQueueTable:
             raise
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map the files of all consume queues on disk, including those of topics that no configuration has.
+        """Map the files of all consume queues on disk, including queues of topics that ``topics.json`` does not contain.
 
         If ``crashed`` is set, the folders are synced first, because file names may not have reached the disk before the crash.
         """
@@ -362,7 +361,7 @@ class ConsumeQueueTable:
         queue.put([FILLER] * missing, queue_offset - missing, queue.max_physical_offset_bytes)
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the (topic, queue id) of a topic's queues; the cost does not depend on other topics."""
+        """Return the pairs (topic, queue id) of a topic's queues, without a search through the queues of other topics."""
         return [(topic, queue_id) for queue_id in sorted(self.queues.ids_of(topic))]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
@@ -418,7 +417,8 @@ def _units_of(appended: AppendUnit) -> bytes:
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
     count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
     if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:
-        # If all records of the batch have the same size and tag, their units differ only in the position.
+        # If all records of the batch have the same size and tag, their units differ only in the position, which allows a
+        # faster way to pack them.
         alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
         alike[0::2] = appended.positions
         return rows_struct(count, "q12s").pack(*alike)

@@ -92,7 +92,7 @@ class DelayTimes(msgspec.Struct):
 
     @classmethod
     def always(cls, delay_level_ms: Mapping[int, int]) -> DelayTimes:
-        """Return delays of delay levels that apply to the whole log."""
+        """Return delays of delay levels, given in ms by level, that apply to all records of the log."""
         return cls({level: [(0, delay_ms)] for level, delay_ms in delay_level_ms.items()})
 
 

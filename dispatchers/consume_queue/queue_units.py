@@ -1,7 +1,7 @@
 """Functions on consume queue units: writing and checking many units with numpy, and the search by time.
 
-The functions that need numpy are used once it is loaded (:mod:`flintmq.core.io.lazy_numpy`). :mod:`.consume_queue` does the
-same unit by unit.
+The functions that need numpy are used once numpy is loaded (:mod:`flintmq.core.io.lazy_numpy`). Until then,
+:mod:`.consume_queue` writes and checks the units in loops.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ _TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
-    """Return the row numbers of those records, given as columns, that have units in consume queues."""
+    """Return the row numbers of the records that have units in consume queues. The columns contain one row for each record."""
     return numpy.flatnonzero(columns.visible)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """Group records, given by columns and row numbers, by their queues. Yield each queue as (topic, queue id), with the row
-    numbers of its records in order."""
+    """Group the records in the given rows of the columns by their queues.
+
+    Yield, for each queue, the pair (topic, queue id) and the row numbers of the queue's records in order.
+    """
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
-        number = number.astype(numpy.uint16)  # 16-bit integers, because numpy sorts them by counting, which is fast
+        number = number.astype(numpy.uint16)  # For 16-bit integers, numpy uses a radix sort, which is fast.
     else:
         number = (topic_code << 32) + queue_id
     order = numpy.argsort(number, kind="stable")
@@ -48,21 +50,20 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
 
 
 def behind(columns: RecordColumns, rows: Column, end_offset_bytes: int) -> Column:
-    """Return the row numbers of those records, given by columns and row numbers, that end after a physical offset."""
+    """Return those of the given row numbers whose records end after a physical offset."""
     ends = columns.physical[rows] + columns.size[rows]
     return rows if ends[0] > end_offset_bytes else rows[ends > end_offset_bytes]
 
 
 def first_of_run(columns: RecordColumns, rows: Column) -> int:
-    """Return the first queue offset of some records, given as rows, if the queue offsets of these records are consecutive;
-    otherwise -1."""
+    """Return the queue offset of the first record in the given rows; -1 if the records' queue offsets are not consecutive."""
     queue_offset = columns.queue_offset[rows]
     is_run = (queue_offset[1:] - queue_offset[:-1] == 1).all()
     return int(queue_offset[0]) if is_run else -1
 
 
 def units(columns: RecordColumns, rows: Column) -> bytes:
-    """Return the bytes of the consume queue units of some records, given as rows."""
+    """Return the bytes of the consume queue units of the records in the given rows."""
     packed = numpy.empty(len(rows), _UNIT)
     packed["physical"] = columns.physical[rows]
     packed["size"] = columns.size[rows]

@@ -1,4 +1,4 @@
-"""The consume queues of a store, by topic and queue id."""
+"""A dictionary of a store's consume queues, keyed by topic and queue id."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class QueuesByKey(dict[tuple[str, int], ConsumeQueue]):
         self._ids.clear()
 
     def ids_of(self, topic: str) -> Set[int]:
-        """Return the queue ids of a topic."""
+        """Return the queue ids of a topic; empty if the topic has no queues."""
         return self._ids.get(topic, frozenset())

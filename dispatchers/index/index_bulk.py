@@ -46,7 +46,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, entries: Sequence[tuple[int, int, int]]) -> EntryColumns:
-        """Return the columns of index entries that are given as (key hash, physical offset, store time in ms)."""
+        """Return index entries as columns. Each entry is given as (key hash, physical offset, store time in ms)."""
         table = numpy.array(entries, numpy.int64)
         return cls(table[:, 0], table[:, 1], table[:, 2])
 

@@ -223,7 +223,7 @@ class IndexFile:
             if entry_hash == key_hash and stored_ms <= end_timestamp_ms:
                 found.append(physical)
             if previous >= index:
-                break  # the chain of a damaged file could be circular
+                break  # In a damaged file, a chain could be circular, and the search would not end.
             index = previous
         return found
 

@@ -168,7 +168,8 @@ class IndexService:
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
-            # The index may lack some entries of the last indexed record, because an index file was deleted or was full.
+            # The index may have only some entries of the last indexed record, because an index file was deleted or was full.
+            # The entries that the index already has are not added again.
             have = self._count_at_end(taken_until)
             entries = [entry for at, entry in enumerate(entries) if at >= have or entry[1] != taken_until]
         while entries:
@@ -279,7 +280,7 @@ class IndexService:
         key_hash = index_key_hash(topic, key)
         for file in self.files[::-1]:
             if file.closed:
-                break  # This index file and all older index files were deleted during the search.
+                break  # This file and all older files were deleted during the search, so there is nothing left to search.
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
                 found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):

@@ -32,11 +32,12 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @attrs.frozen
 class AccountTable:
-    """The accounts that apply to requests, and the address patterns for all accounts. A change replaces the whole table."""
+    """The accounts that apply to requests, and the address patterns for all accounts. Immutable: after a change of an account,
+    another object replaces this object."""
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
-    """The accounts as the configuration writes them, keyed by access key."""
+    """Accounts as they are written in the configuration and the account files, keyed by access key."""
     global_white_texts: tuple[str, ...]
     global_white: AddressPatterns
 

@@ -156,8 +156,8 @@ class ReplayWindow:
         self._order: deque[tuple[int, str]] = deque()
 
     def problem(self, ext_fields: Mapping[str, str], now_ms: int) -> str | None:
-        """Return why a correctly signed request must be refused. If its time is accepted and its signature is new, record the
-        signature and return None."""
+        """Return the reason why a correctly signed request must be refused. If the request's time is accepted and the signature
+        is new, record the signature and return None."""
         written, _, _nonce = ext_fields.get(SIGNED_AT, "").partition("-")
         if not written.isdecimal() or len(written) > 15:
             return f"the request is not dated ({SIGNED_AT})"

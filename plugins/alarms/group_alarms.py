@@ -31,7 +31,9 @@ _SLICE_S: Final = 0.001
 
 
 class GroupAlarms:
-    """The service ``group_alarms``: checks the lag of every group in rounds, in short slices. Loop thread.
+    """The service ``group_alarms``, which checks the lag of every group again and again. Loop thread.
+
+    A round of checks is divided into short slices, so that clients are served between two slices.
 
     A group's lag is defined by :mod:`flintmq.core.broker.group_lag`, whether the group has members or not. System topics and
     system groups are left out. A slave raises no alarms about lags, because its copy of the master's offsets is late.
@@ -78,7 +80,8 @@ class GroupAlarms:
         return 0.0 if self._api.offsets or len(self._api.clients.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
-        """Do a slice of the current round of checks of lags, or begin a round; return the seconds until the next call."""
+        """Check the lags of groups for a short time. If no round of checks is under way, begin a round. Return the seconds
+        until the next call."""
         if self._round is None:
             self._round = self._steps(self._api.clock.monotonic_s())
         now_s = stopwatch_of(self._api.clock)

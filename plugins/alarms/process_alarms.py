@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 PROC: Final = Path("/proc")
 LOOK_S: Final = 30.0
 NEAR: Final = 0.8
-"""Share of a limit of the process, such as its maximum number of memory maps, from which on an alarm is raised. The share
-leaves time to react even to hundreds of new topics or connections."""
+"""Fraction of a limit of the process at which an alarm is raised. An example of a limit is the maximum number of memory maps.
+After the alarm, users have time to react even if hundreds of topics or connections are added."""
 AT_END: Final = 0.95
-"""Share of a limit of the process, such as its maximum number of memory maps, from which on the alarm is critical, because the
-broker will soon refuse sends."""
+"""Fraction of a limit of the process at which an alarm becomes critical, because the broker will soon refuse sends. An example
+of a limit is the maximum number of memory maps."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -116,8 +116,9 @@ class ProcessAlarms:
         """Numbers of memory maps and file descriptors that the process uses, from the last measurement."""
 
     def start(self) -> None:
-        """Begin to measure memory maps and descriptors at intervals. A test that advances the broker's clock does not wait for
-        these measurements."""
+        """Begin to measure memory maps and descriptors at intervals.
+
+        A test that advances the broker's clock skips these measurements, because they do not depend on the clock."""
         self._api.work.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
 
     async def stop(self) -> None:

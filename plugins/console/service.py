@@ -38,7 +38,8 @@ class ConsoleService:
         await self._child.start()
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return the console's address as ``host:port``, keyed ``console``; empty if the console is not running."""
+        """Return a mapping with the console's address, as ``host:port``, under the key ``console``. The mapping is empty if the
+        console is not running."""
         return {"console": self._child.address} if self._child is not None else {}
 
     def health(self) -> str:

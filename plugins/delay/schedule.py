@@ -108,12 +108,12 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        # If more units remain, for example in the next queue file, the next delivery follows at once.
+        # If the level's queue has more units to read, for example in its next file, the next call follows at once.
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:
-        """Return the queue offset of a delay level's next delivery, moved into the level's queue if the offset lies outside of
-        the queue."""
+        """Return the queue offset of a delay level's next delivery. An offset outside of the level's queue is replaced by the
+        nearest offset of the queue."""
         known = self._offsets.get(level, 0)
         start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         inside = min(max(known, start), max(end, start))
@@ -137,8 +137,9 @@ class ScheduleMessageService:
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
-        """Deliver delayed messages in order, until the delivery of one must be tried again later. Return the number of messages
-        before this one, which were delivered or given up.
+        """Deliver delayed messages in order; return the number of messages that were delivered or given up.
+
+        If the delivery of a message must be tried again later, the method returns without delivering the messages after it.
 
         Args:
             batch: the messages' physical offsets and sizes, in bytes.

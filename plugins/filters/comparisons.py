@@ -205,7 +205,8 @@ def _made(program: Program, parts: Sequence[Operand]) -> Operand:
 
 
 def condition(part: Operand) -> Operand:
-    """Compile a part of an expression as a condition. A property alone is false, or unknown if the message lacks it.
+    """Compile a part of an expression as a condition. If the part is only a property's name, the condition is false, or unknown
+    if the message lacks the property.
 
     Raises:
         RefusedError: the part is a number or a text.
@@ -219,7 +220,7 @@ def condition(part: Operand) -> Operand:
 
 
 def negative(part: Operand, position: int) -> Operand:
-    """Compile the unary minus: the negative of a number, and unknown for any other value."""
+    """Compile the unary minus. Its value is the negative of a number, and unknown if the operand is not a number."""
     depth = part.depth + 1
     if depth > FILTER_MAX_DEPTH:
         raise refusal(f"the expression nests deeper than {FILTER_MAX_DEPTH}", position, reason="filter.depth")
@@ -230,7 +231,8 @@ def negative(part: Operand, position: int) -> Operand:
 
 
 def _nothing(_value: object) -> None:
-    """Ignore the value of a part of an expression. The part is evaluated only because it may raise UnfitError."""
+    """Return None, which means unknown, instead of the value of a part of an expression. The caller evaluates the part only
+    because the evaluation may raise UnfitError."""
 
 
 def negation(part: Operand, position: int) -> Operand:

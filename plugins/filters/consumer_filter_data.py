@@ -39,8 +39,8 @@ class ConsumerFilterData:
     """The compiled filter. It is None if the filter was loaded from ``consumerFilter.json``, and no consumer of the filter's
     group has subscribed since the filter was loaded."""
     bloom: BloomFilterData | None
-    """The filter's bit positions; None if bit maps are computed without this filter, as for a removed filter that a held pull
-    still uses."""
+    """Bit positions of the filter; None if bit maps are computed without this filter. For example, a held pull may still use a
+    filter that was removed from the table."""
     born_time_ms: int
     """Creation time of the filter in ms since 1970. The bit map of a message that was stored at this time or before does not
     say whether the filter matches the message."""
@@ -116,13 +116,14 @@ class _Everything:
 
 
 class DeadFilters(msgspec.Struct, frozen=True):
-    """All filters of a topic whose consumer groups have no members, combined into one filter that accepts every message.
+    """A filter that accepts every message. It replaces all filters of a topic whose consumer groups have no members.
 
-    The dispatcher that computes the bit maps of messages uses it in place of the single filters.
+    The dispatcher that computes the bit maps of messages thus sets the bits of these groups for every message, and does not
+    evaluate the expression of each filter.
     """
 
     bloom: BloomFilterData | None
-    """Bit positions that the filters of a topic share if their consumer groups have no members."""
+    """Bit positions of all filters of the topic whose consumer groups have no members."""
     compiled: MessageFilter | None = _Everything()
 
 

@@ -31,7 +31,7 @@ class FilePart:
         self._text = ""
 
     def text(self) -> str:
-        """Return the text of a topic's filters in ``consumerFilter.json``. Any thread, one at a time."""
+        """Return the text of a topic's filters in ``consumerFilter.json``. Any thread, but only one thread at a time."""
         if not self._text:
             whole = fastjson.dumps_pretty({"filterDataByTopic": {self._topic: _entry(self._topic, self._groups)}})
             self._text = whole[len(_HEAD) : -len(_TAIL)]
@@ -52,8 +52,8 @@ class ConsumerFilterFile:
     def __init__(self, file: JsonFile | None) -> None:
         self._file = file
         self._parts: dict[str, FilePart] = {}
-        """Parts of the filter file, keyed by topic. A topic has no part if one of its filters has changed since the last
-        snapshot of the filter table."""
+        """Parts of ``consumerFilter.json``, keyed by topic. They are kept so that an unchanged topic is not encoded again. A
+        topic has no part if one of its filters has changed since the last call of :meth:`take`."""
         self.is_dirty = False
         """Whether a filter has changed since the last snapshot of the filter table. Before the first snapshot: whether a filter
         has changed since the filter file was read."""
@@ -78,10 +78,11 @@ class ConsumerFilterFile:
         return [self._parts[topic] for topic in table]
 
     def write(self, parts: list[FilePart]) -> None:
-        """Write ``consumerFilter.json``. Any thread, one at a time.
+        """Write ``consumerFilter.json``. Any thread, but only one thread at a time.
 
         Raises:
-            StoreError: the file cannot be written. The next :meth:`take` returns its filters again.
+            StoreError: the file cannot be written. The next call of :meth:`take` returns the file's parts again, even if no
+                filter has changed.
         """
         texts = ",".join(part.text() for part in parts)
         try:

@@ -105,7 +105,8 @@ class ConsumerFilterManager:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return a subscription's filter, which checks bit maps first if the table has the same filter for the group.
+        """Return the filter of a subscription. If the table has the same filter for the group, the returned filter checks the
+        bit map of a message first.
 
         A filter of a plugin's type is returned unchanged: it may also check tags codes, which bit maps do not cover.
         """
@@ -271,7 +272,7 @@ class ConsumerFilterManager:
         self._dead.pop(data.key, None)
         self._bytes -= data.size_bytes
         self._count -= 1
-        # A held pull with the removed filter must not use bit maps that are made after the removal.
+        # A held pull may still use the removed filter. It must not use later bit maps, which are computed without the filter.
         data.bloom = None
         self._changed(topic)
 
@@ -332,10 +333,13 @@ class ConsumerFilterManager:
         return self.file.take(self._table)
 
     def load(self) -> bool:
-        """Read ``consumerFilter.json``; return False if the file does not exist, or its positions are those of another bloom
-        filter. With another bloom filter, bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ.
-        All filters of the file are dead: the table assumes that the last member of each group left half a minute ago. Filters
-        that exceed the limits are ignored.
+        """Read ``consumerFilter.json``; return False if the file does not exist, or was written with another bloom filter.
+
+        If the bloom filter has changed, the bit maps in the store cannot be used, so all filters of the file are ignored, like
+        in RocketMQ. Filters that exceed the limits are ignored, too.
+
+        All filters that are read are dead: for a group that had members when the file was written, the table assumes that the
+        last member left half a minute ago.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -352,7 +356,8 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        for topic, groups in self._table.items():  # sorts the groups of each topic in the order of the filters' file
+        # The loop above added the filters in another order. The groups of each topic get the order of the file again.
+        for topic, groups in self._table.items():
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
         self.file.is_dirty = changes or len(self) != len(found)

@@ -120,7 +120,8 @@ class FilterService:
     def _forget_unwanted(self) -> None:
         """Remove unwanted filters if topics, groups or the setting ``pull.property_filter`` changed.
 
-        A slave's tables are replaced as a whole, without an event for each deletion.
+        Events of deleted topics and groups are not sufficient. A slave replaces its whole tables of topics and groups by those
+        of its master, and publishes no event for each deletion.
         """
         api = self._api
         seen = api.settings.current.pull.property_filter, api.topics.file.data_version, api.groups.file.data_version
@@ -135,14 +136,14 @@ class FilterService:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return a subscription's filter, which checks bit maps first if the table has the same filter for the group. See
-        :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
+        """Return the filter of a subscription. If the table has the same filter for the group, the returned filter checks the
+        bit map of a message first. See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
         """
         return self.table.backed(topic, group, expression_type, made, expression)
 
 
 def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
-    """Return the table of filters that the dispatcher of bit maps has read; None without that dispatcher."""
+    """Return the table of filters that the dispatcher of bit maps has read; None if the broker has no such dispatcher."""
     try:
         filters = api.part(CalcBitMap).filters
     except LookupError:

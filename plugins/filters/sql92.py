@@ -179,7 +179,9 @@ class _Parser:
         return membership(left, texts, wanted=wanted)
 
     def _unary(self) -> Operand:
-        """Parse a sign, NOT or a primary, and check the depth: signs, NOT and parentheses nest expressions."""
+        """Parse a primary, or a sign or NOT with its operand. Raise RefusedError if the expression is nested too deeply.
+
+        Each sign, NOT or pair of parentheses adds one level of nesting."""
         self._depth += 1
         if self._depth > FILTER_MAX_DEPTH:
             raise refusal(

@@ -1,7 +1,7 @@
 """Encodes a snapshot of the metrics in Prometheus's text format, or in OpenMetrics if the client asks for it.
 
-The library ``prometheus_client`` chooses the format from the client's headers. The lines are encoded here, because the library
-takes 12 µs for each line, which would keep a second processor busy if there are a thousand topics.
+The library ``prometheus_client`` chooses the format from the client's headers. The library does not encode the lines, because
+it needs 12 µs for each line. With a thousand topics, this would keep one more processor busy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _SPECIAL = re.compile(r'[\\\n"]')
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Commons = Mapping[tuple[str, ...], Labels]
-"""Values of the labels that all metrics of a group of metrics share, keyed by the tuple of the labels' names."""
+"""Values of the labels that several metrics share. The key is a tuple of the labels' names, in the order of the values."""
 
 
 class Exposition:

@@ -229,7 +229,8 @@ RUNTIME: Final[Mapping[str, tuple[str, int]]] = {
     },
 }
 """Source of each metric ``rocketmq_brokeruntime_*``, keyed by the part of the metric's name after this prefix. A source is a
-key of the answer to request 28, and the index of the metric's number in the text under this key."""
+tuple. It has a key of the answer to GET_BROKER_RUNTIME_INFO (request code 28), and the index of the metric's number in the text
+under this key."""
 PUT_TIMES: Final = (
     *(
         "0ms",
@@ -246,8 +247,8 @@ PUT_TIMES: Final = (
     ),
     *("5to10s", "10stomore"),
 )
-"""Parts of metrics' names after the prefix ``rocketmq_brokeruntime_pmdt_``, in the order of the numbers in the figure
-``putMessageDistributeTime`` of request 28."""
+"""Parts of metrics' names after the prefix ``rocketmq_brokeruntime_pmdt_``. The order is that of the numbers under the key
+``putMessageDistributeTime`` in the answer to GET_BROKER_RUNTIME_INFO (request code 28)."""
 CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free")
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",

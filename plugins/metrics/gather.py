@@ -75,7 +75,8 @@ class Gatherer:
         self._traffic(samples)
         self._requests(samples)
         yield
-        with contextlib.suppress(StoreError):  # other figures are served even if the disk's usage cannot be read
+        # If the disk's usage cannot be read, the other figures are still served.
+        with contextlib.suppress(StoreError):
             samples.info = self._api.figures.texts()
         yield
         self._published(samples)

@@ -38,9 +38,9 @@ class GroupGatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._times_ms: dict[tuple[str, int, int], int] = {}
-        """Store times in ms of the messages that were read when the figures were last gathered, keyed by topic, queue id and
-        queue offset. The store times are kept because the next message of a group that consumes nothing need not be read
-        again."""
+        """Store times, in ms since 1970, of the next message of each group in each queue, keyed by topic, queue id and queue
+        offset. They are kept from one gathering of the figures to the next one. If a group has consumed nothing meanwhile,
+        its next message is the same, and need not be read again."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
         """Add the figures of each group in each topic to ``samples``, a part with each step of the returned iterator. The event

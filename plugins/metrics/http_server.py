@@ -101,7 +101,7 @@ class HttpServer:
         """Accept no more HTTP requests, and wait until the requests under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
-                # RuntimeError: the server's event loop has ended since the check that the thread is alive.
+                # The call raises RuntimeError if the server's event loop was closed after the check that the thread is alive.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():
@@ -126,7 +126,8 @@ class HttpServer:
                     connection, _peer = await self._loop.sock_accept(self._sock)
                 except OSError as error:
                     log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
-                    await asyncio.sleep(_REST_S)  # most likely, the process has no descriptor left
+                    # Most likely, the process has no free file descriptor. The server waits until one is free.
+                    await asyncio.sleep(_REST_S)
                     continue
                 task = self._loop.create_task(self._serve_one(connection))
                 self._open[task] = connection
@@ -157,7 +158,8 @@ class HttpServer:
         self._reading.pop(task, None)
 
     async def _serve_one(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the client disconnected, or was too slow (TimeoutError)
+        # The error is ignored, because it means that the client disconnected, or was too slow (TimeoutError).
+        with contextlib.suppress(OSError):
             connection.setblocking(False)
             async with asyncio.timeout(DEADLINE_S):
                 head = await self._read_head(connection)

@@ -28,7 +28,8 @@ class Distribution:
 
 
 class Samples:
-    """The figures of one scrape. The loop's thread fills this object first, and then one other thread does.
+    """The figures of one scrape. Not thread-safe: the event loop's thread adds figures first. Then one other thread
+    adds figures.
 
     Args:
         limit: maximum number of series. Further series are left out and counted.

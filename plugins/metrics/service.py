@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.otlp import OtlpPusher
 
 FULL: Final = "store.disk_full"
-"""Id of the refusal of messages while the disk is full. A broker that refuses messages for this reason still counts as ready,
-because it can serve consumers."""
+"""Id of the reason for which a broker refuses messages while its disk is full. The broker still counts as ready, because it can
+serve consumers."""
 TIMEOUT_S: Final = 2.0
 """Maximum time in seconds that a request for metrics or a probe waits for the event loop."""
 
@@ -85,7 +85,8 @@ class MetricsService:
         self._waits_for = ""
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return the address of the HTTP server as ``host:port``, keyed ``metrics``; empty if metrics are only pushed."""
+        """Return a mapping with the address of the HTTP server, as ``host:port``, under the key ``metrics``. The mapping is
+        empty if metrics are only pushed."""
         return {"metrics": self._address} if self._address else {}
 
     def alarms(self) -> Iterator[Alarm]:
@@ -169,5 +170,5 @@ class MetricsService:
 
 
 def _nothing(_samples: Samples) -> Iterator[None]:
-    """Gather no figures, because probes need only know that the event loop answers."""
+    """Return an iterator that gathers no figures. Probes use it, because they only check that the event loop answers."""
     return iter(())

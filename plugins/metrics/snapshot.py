@@ -92,13 +92,14 @@ class Snapshots:
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
             if self._closed.is_set():
-                # close() may have looked for futures to cancel before this future was created, so the future is cancelled here.
+                # If :meth:`close` ran before this future was created, it could not cancel the future. So it is canceled here.
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
-        except (CancelledError, RuntimeError):  # RuntimeError: the broker's event loop is closed
+        except (CancelledError, RuntimeError):
+            # RuntimeError is raised if the broker's event loop is closed.
             raise NoSnapshotError("the broker stops") from None
         finally:
             self._asked = None

@@ -38,8 +38,8 @@ _REST_MAX_S: Final = 2.0
 """Longest pause in seconds after a registration of the broker with name servers. Up to this limit, the pause is ten times the
 processor time for making the registration's body."""
 _SETTLE_MAX_S: Final = 3.0
-"""Longest time in seconds, counted from the start of a registration, for which the answer to a request waits for the end of the
-registration. mqadmin waits five seconds for an answer."""
+"""Maximum time in seconds after the start of a registration for which :meth:`Registration.settle` waits for its end. Answers to
+requests that change topics wait for this method. The time is less than the five seconds that mqadmin waits for an answer."""
 
 
 _RETRY_S: Final = 0.5
@@ -162,7 +162,8 @@ class Registration:
             try:
                 # The name server's configuration lists the ordered topics (docs/internals/algorithms.md, Topics and groups).
                 self._api.topics.update_order_topics(KVTable.decode(self._orders[first]).table.keys())
-            except FlintError as error:  # a malformed body or a full disk does not end the registrations
+            except FlintError as error:
+                # A malformed body or a full disk must not end the registrations.
                 log.warning(
                     "registration.order_config",
                     "the order configuration of name server %(name_server)s: %(error)s",

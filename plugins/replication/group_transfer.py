@@ -1,7 +1,7 @@
-"""Makes the waiters with which a sync master delays acknowledgements until a slave has the messages.
+"""Delays the acknowledgements of a sync master until a slave has received the messages.
 
-A waiter completes when any slave has the log up to the waiter's physical offset. The waiter completes at once if no slave is
-connected, or if all slaves are too far behind the master. There is one waiter for each append.
+Each append gets a *waiter*, an object that completes when any slave has the log up to the end of the append. If no slave is
+connected, or if all slaves are too far behind the master, the waiter completes at once.
 
 See docs/internals/algorithms.md, Replication.
 """
@@ -19,15 +19,17 @@ from flintmq.core.waiters import DONE, CompletedWaiter, PendingWaiter, both
 
 _TICK_S: Final = 1.0
 _NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
-"""Waiter that an append gets if no slave is connected, or if all slaves are too far behind the master."""
+"""Completed waiter for an append, with the status SLAVE_NOT_AVAILABLE. It is used if no slave is connected, or if all slaves
+are too far behind the master."""
 
 
 class GroupTransferService:
-    """Tracks the physical offsets that slaves report, and completes the waiters for slaves; RocketMQ's GroupTransferService.
-    Loop thread.
+    """Records how much of the log each slave has, and completes the waiters of appends that a slave has received; RocketMQ's
+    GroupTransferService. Loop thread.
 
     Args:
-        watermarks: the positions of the log. This service sets ``replicated``, beyond which records are not readable.
+        watermarks: the positions of the log. This service sets the position ``replicated``. Consumers cannot read records after
+            this position.
         clock: the clock of the broker.
         timeout_ms: time after which a waiter ends with SLAVE_TIMEOUT.
         fallbehind_max_bytes: a slave that is at least this number of bytes behind the log's end is not waited for.
@@ -50,7 +52,8 @@ class GroupTransferService:
         self.holds(slave, held_offset_bytes)
 
     def left(self, slave: object) -> None:
-        """Remove a slave that has disconnected. Records that the slave has reported remain readable."""
+        """Remove a slave that has disconnected. Consumers can still read all records that the slave has reported as
+        received."""
         self._slaves.pop(slave, None)
 
     def holds(self, slave: object, held_offset_bytes: int) -> bool:
@@ -94,8 +97,7 @@ class GroupTransferService:
         return both(flushed, self.submit(end_offset_bytes))
 
     def expire(self) -> float:
-        """End with SLAVE_TIMEOUT the waiters for slaves whose timeout has passed; return the seconds until the next call is
-        due."""
+        """Complete, with SLAVE_TIMEOUT, the waiters whose timeout has passed. Return the seconds until the next call is due."""
         now_s = self._clock.monotonic_s()
         waiting = self._waiting
         while waiting and waiting[0].deadline_s <= now_s:
@@ -103,8 +105,8 @@ class GroupTransferService:
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 
     def close(self) -> None:
-        """End all waiters for slaves with SLAVE_TIMEOUT, and ignore slaves from now on. Messages that no slave has stay
-        unreadable."""
+        """Complete all waiters with SLAVE_TIMEOUT. Later appends do not wait for slaves. Consumers still cannot read messages
+        that no slave has received."""
         self._closed = True
         self._slaves.clear()
         while self._waiting:

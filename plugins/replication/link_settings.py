@@ -30,8 +30,8 @@ class LinkSettings:
     secret: bytes | None = attrs.field(default=None, repr=False)
     """Secret that the master and its slaves share; None to use RocketMQ's stream, which needs no secret."""
     truncate: Truncate = "proven"
-    """For a slave: value of the setting ``ha.truncate``, which says when the slave may remove the end of its log that the
-    master's log does not have."""
+    """For a slave: value of the setting ``ha.truncate``. The end of a slave's log may have records that the master's log lacks.
+    The setting says when the slave may remove these records."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:

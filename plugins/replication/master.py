@@ -39,7 +39,8 @@ _EXPIRE_S: Final = 0.1
 class MasterReplication:
     """The replication service of a master, which sends the log to slaves. Loop thread.
 
-    It begins an epoch of the log when it is made, before the master appends any message.
+    The constructor begins a new epoch of the log, before the master appends any message. An epoch is a part of the log in which
+    each physical offset was used only once (:mod:`flintmq.core.log.epochs`).
 
     Args:
         api: the broker.
@@ -138,7 +139,8 @@ class MasterReplication:
             api.log.dispatch()
 
     async def withdraw(self) -> None:
-        """End the waiting of acknowledgements for slaves, and close the connections of the slaves."""
+        """Complete all waiters, so that no acknowledgement waits for a slave any longer, and close the connections of the
+        slaves."""
         if self.gate is not None:
             self.gate.close()
         await self.master.stop()
@@ -157,7 +159,8 @@ class MasterReplication:
         config, master = self._api.settings.current, self.master
         followers: dict[str, int] = {}
         for one in master.connections:
-            if one.is_following:  # a slave that has just reconnected may have two connections
+            # A slave that has just reconnected may have two connections, so the larger offset counts.
+            if one.is_following:
                 followers[one.identity] = max(followers.get(one.identity, 0), one.link.held_offset_bytes)
         gone_ms, limit_ms = master.gone.gone_ms(), config.alarms.slave_gone_ms
         alone = self.gate is not None and not followers

@@ -1,5 +1,7 @@
-"""Implements the master's side of a replication connection, without a socket: takes the slave's reports and returns pieces of
-the log.
+"""Implements the master's side of a replication connection, without a socket.
+
+This module processes bytes from the slave, such as reports of the physical offset up to which the slave has the log. It returns
+bytes for the slave, such as parts of the log. A connection has these stages:
 
 ::
 
@@ -52,18 +54,18 @@ class MasterLink:
         self.held_offset_bytes = 0
         """Physical offset up to which the slave has received the log, according to the slave's last report."""
         self.slave: LogState | None = None
-        """State of the slave's log; None for a slave that is a RocketMQ broker, because it sends no state."""
+        """State of the slave's log; None for a RocketMQ slave, which sends no state."""
         self._greeting = b""
         self._answers: list[Buffer] = []
         self._decode: Callable[[bytes], list[Frame]] | None = None
-        """Decoder of the stream from the slave. With FlintMQ's stream, the decoder is None until the greeting has produced the
-        keys."""
+        """Decoder of the frames from the slave. With FlintMQ's stream, the decoder is None until the slave's greeting has
+        arrived, because the keys that authenticate frames are derived from the greeting."""
         self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         if settings.secret is None:
             self._decode = streams.Reports().receive
 
     def receive(self, data: bytes, now_s: float) -> None:
-        """Process received bytes of the slave.
+        """Process bytes that the slave has sent.
 
         Raises:
             ReplicationError: the slave breaks the protocol or may not replicate. The caller sends the slave :meth:`farewell`.
@@ -100,8 +102,8 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # With "always", the master agrees to any truncation of the slave's log.
-            # The slave itself checks the truncation against its setting ha.truncate.
+            # The argument "always" makes the master agree to any truncation of the slave's log, because the slave itself checks
+            # the truncation against its setting ha.truncate.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
@@ -127,7 +129,7 @@ class MasterLink:
         self.stage = Stage.TRANSFER
 
     def output(self, budget_bytes: int, now_s: float) -> list[Buffer]:
-        """Return the bytes to send now: answers, pieces of the log, or a heartbeat.
+        """Return the bytes to send now: answers, parts of the log, or a heartbeat.
 
         Args:
             budget_bytes: approximate limit of bytes of the log.

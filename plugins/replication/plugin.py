@@ -1,4 +1,5 @@
-"""Registers replication. A broker that has no slaves and is not a slave imports only this module of the folder."""
+"""Registers the service ``replication``. A broker that has no slaves and is not a slave imports no other module of this
+package."""
 
 from __future__ import annotations
 

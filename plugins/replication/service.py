@@ -22,10 +22,11 @@ log = event_log("flintmq.ha")
 
 
 class ReplicationService:
-    """Runs the master's or the slave's part of replication, according to the broker's role. Loop thread.
+    """Runs replication for the broker's role: a master sends its log to slaves, a slave copies its master's log. Loop thread.
 
-    When the role changes, the former part stops using the log at once, and the new part is made before any message is appended.
-    A task closes the sockets and tasks of the former part and opens the sockets and tasks of the new part.
+    When the role changes, the object for the former role stops using the log at once. The object for the new role is created
+    before any message is appended. A task then closes the sockets and ends the tasks of the former object. It opens the sockets
+    and starts the tasks of the new object.
 
     Args:
         api: the broker.
@@ -75,8 +76,8 @@ class ReplicationService:
         former: MasterReplication | SlaveReplication | None,
         new: MasterReplication | SlaveReplication | None,
     ) -> None:
-        """Close the part of replication for the former role, and open the part for the new role unless the role has changed
-        again. Errors are logged."""
+        """Stop the object for the former role, and start the object for the new role unless the role has changed again. Errors
+        are logged."""
         if earlier is not None:
             await asyncio.wait((earlier,))
         try:
@@ -100,8 +101,8 @@ class ReplicationService:
             )
 
     async def settle(self) -> None:
-        """Wait until replication has followed the last change of the role: the part for the former role is closed, and the part
-        for the new role is open."""
+        """Wait until the task for the last change of the role has ended. This task closes the sockets for the former role and
+        opens the sockets for the new role."""
         if self._switching is not None:
             await self._switching
 

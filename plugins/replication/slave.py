@@ -1,4 +1,5 @@
-"""Replication on a slave: the connection to the master, which is renewed after it ends, and the master's tables."""
+"""Replication on a slave: connects to the master, again whenever the connection ends, and copies the master's log and
+tables."""
 
 from __future__ import annotations
 
@@ -136,8 +137,8 @@ class SlaveReplication:
             self.synchronize.wake()
 
     def _forget_deleted(self, batch: RecordBatch) -> set[tuple[str, int]]:
-        """Remove topics whose deletion is recorded in a batch of received records; return the queues of the batch's messages in
-        other topics."""
+        """Remove the topics that records in a received batch declare deleted. Return the queues that have messages in the
+        batch. A message that precedes the deletion of its topic does not count."""
         queues: set[tuple[str, int]] = set()
         for request in batch.requests():
             topic = deleted_topic(request)
@@ -244,7 +245,7 @@ class HaSlaveService:
                 await self._follow_once()
             except (FlintError, ConfigError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
-            except Exception as error:  # replication must continue even after a defect
+            except Exception as error:  # An unexpected error must not end replication.
                 log.exception("replication.failed", "following the master failed")
                 self.tell(f"{type(error).__name__}: {error}", is_serious=True)
             if self._alone_since_s is None:
@@ -252,7 +253,7 @@ class HaSlaveService:
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:
-        """Log the reason for which the master's log is not received, unless this reason was also logged last."""
+        """Log the reason why the master's log is not received. The same reason is not logged twice in a row."""
         self._is_told_serious = is_serious
         if reason != self._told:
             self._told = reason
@@ -391,7 +392,7 @@ class MasterConnection(asyncio.Protocol):
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """Report to the master that the log is on disk up to a physical offset. Called on the flush service's thread."""
         if status is FlushStatus.FLUSHED:
-            with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has the connection
+            with contextlib.suppress(RuntimeError):  # The event loop has ended, so no report is needed.
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
 
     def _report(self, end_offset_bytes: int) -> None:

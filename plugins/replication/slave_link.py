@@ -1,12 +1,14 @@
-"""Implements the slave's side of a replication connection, without a socket: takes pieces of the master's log and returns
-reports.
+"""Implements the slave's side of a replication connection, without a socket.
+
+This module processes bytes from the master, such as parts of the log. It returns the records to append, and bytes for the
+master, such as reports of the physical offset up to which the slave's log is on disk. A connection has these stages:
 
 ::
 
     start ─► (RocketMQ's stream) FOLLOWING
     start ─hello─► CHALLENGED ─state─► AGREEING ─► FOLLOWING
 
-A frame may end within a record. Bytes are buffered until a record is complete. The record is then checked like in a recovery:
+A frame may end within a record. Bytes are buffered until a record is complete. The record is then checked as in a recovery:
 magic, consistent lengths, checksum of the body, physical offset, and a topic that may become a folder. Valid records are
 appended byte for byte.
 """
@@ -42,8 +44,8 @@ class SlaveLink:
     """The protocol of a connection to a master, without its socket. Loop thread.
 
     Args:
-        log: the slave's log, which must be on disk up to its end. The offset that the master has confirmed is stored in this
-            object.
+        log: the slave's log, which must be on disk up to its end. Its attribute ``master_confirmed_offset_bytes`` is set to the
+            value that the master sends.
         settings: settings of the connection.
         now_s: the current monotonic time, in seconds.
     """
@@ -53,7 +55,7 @@ class SlaveLink:
         self._settings = settings
         self._read_s = self._wrote_s = now_s
         self.master: LogState | None = None
-        """State of the master's log; None for a master that is a RocketMQ broker, because it sends no state."""
+        """State of the master's log; None for a RocketMQ master, which sends no state."""
         self._held_offset_bytes = self._confirmed_offset_bytes = 0
         self._challenge = b""
         self._nonce = secret_bytes(streams.NONCE_BYTES)
@@ -74,7 +76,7 @@ class SlaveLink:
         self.report(self._log.end_offset_bytes)
 
     def receive(self, data: bytes, now_s: float) -> list[LogChunk]:
-        """Process received bytes of the master; return the chunks to append now, in order.
+        """Process bytes that the master has sent; return the parts of the log to append now, in order.
 
         Raises:
             ReplicationError: the master breaks the protocol, sends a damaged record, or its log does not continue the slave's
@@ -92,7 +94,7 @@ class SlaveLink:
         return chunks
 
     def _answer(self, data: bytes) -> bytes:
-        """Process the master's challenge and prepare the state of the slave's log as answer; return the bytes after the
+        """Process the master's challenge and prepare the state of the slave's log as the answer; return the bytes after the
         challenge."""
         secret = self._settings.secret
         assert secret is not None
@@ -129,7 +131,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # A slave with an empty log copies from the begin of a log file, even if its master is RocketMQ's.
+            # A copy to an empty log must begin at the first byte of a log file. A RocketMQ master, too, begins there.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at position {offset_bytes}, which is not the begin of a file of "
@@ -231,11 +233,12 @@ class RecordChecker:
         return chunks
 
     def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
-        """Return how much of the beginning of a view is complete and valid, within the file that contains the physical offset
-        ``start``.
+        """Check the bytes in ``view``, whose first byte has the physical offset ``start``. Bytes past the end of the log file
+        that contains ``start`` are ignored.
 
         Returns:
-            The number of bytes, the store timestamp of the last record, the number of records, and the sum of their sizes.
+            The number of bytes that are complete and valid from the beginning on, the store timestamp of the last record, the
+            number of records, and the sum of their sizes.
         """
         room = self._file_bytes - start % self._file_bytes
         view = view[:room]

@@ -1,13 +1,14 @@
 """Copies a master's topics, groups and offsets to its slave at intervals (RocketMQ: ``SlaveSynchronize``).
 
 Offsets of consumers, delay levels, timers and transactions refer to the master's log. A slave must not apply offsets before its
-own log has the messages before these offsets. A slave that applied offsets too early and then became the master would consider
-messages delivered that it never got. So the slave applies offsets only after its log has reached the physical offset at which
-the master's log ended after the master had sent the offsets. RocketMQ's slave applies offsets at once.
+own log has the messages before these offsets. Otherwise, a slave that becomes the master
+may treat messages as delivered although it never received them. The slave therefore requests first the offsets, and then the
+physical offset at which the master's log ends. It applies the offsets when its own log has reached this physical offset.
+RocketMQ's slave applies offsets at once.
 
 Groups, offsets, counters and queues that the master has deleted are removed from the slave, too, even if the slave was not
-connected at that time. Tables are copied only from a master whose log is received, because another broker may have another
-store, or an empty one.
+connected at that time. The slave copies tables only from a master whose log it receives, because another broker may have
+another store, or an empty store.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Consumer offsets and delay offsets from the master that the slave has not applied yet, because the slave's log does
-        not reach the end that the master's log had when the master sent the offsets; None if all offsets are applied."""
+        """Consumer offsets and delay offsets that the master has sent and the slave has not applied yet; None if all offsets
+        are applied. The slave applies the offsets when its log has reached the physical offset that is stored with them."""
         self._deleted: set[str] = set()
         """Topics whose deletion the slave has read in the log since it last requested the master's offsets."""
         self._may_be_left = True
@@ -122,7 +123,7 @@ class SlaveSynchronize:
         self.wake()
 
     def unknown_arrived(self) -> None:
-        """Record that messages have arrived whose topic was missing in the last copy of the master's table."""
+        """Record that a message has arrived whose topic is missing in the last copy of the master's table of topics."""
         self._may_be_left = True
 
     def halt(self) -> None:
@@ -224,9 +225,9 @@ class SlaveSynchronize:
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
 
-        The master may have created a topic after it sent its table, and the slave may already have messages of it. Messages of
-        such a new topic are in the part of the log that arrived after the request for the table. A queue with such a message is
-        kept until the next table is copied.
+        The master may have created a topic after it sent its table, and the slave may already have messages of this topic. Such
+        messages are in the part of the log that arrived after the request for the table. A queue with such a message is kept
+        until the next table is copied.
 
         Args:
             end_before_bytes: physical offset at which the slave's log ended before the request for the table.

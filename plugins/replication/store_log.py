@@ -40,10 +40,11 @@ class StoreLog:
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        """Physical offset up to which messages may have been acknowledged or shown to clients.
+        """Physical offset up to which the master may have acknowledged messages or shown messages to clients.
 
-        If acknowledgements wait for a sync, the value is the synced offset, up to which a recovery keeps the log. Otherwise the
-        value is the end of the log, because a message may be acknowledged before the next frame is sent.
+        If acknowledgements wait until messages are synced to disk, the value is the synced offset. A recovery keeps the log up
+        to this offset. Otherwise the value is the end of the log, because a message may be acknowledged before the next frame
+        is sent.
         """
         marks = self._view.marks
         return marks.readable if marks.synchronous else marks.committed

@@ -1,11 +1,12 @@
-"""Encodes and decodes the two streams of replication: RocketMQ's, and FlintMQ's with sealed frames.
+"""Encodes and decodes the two streams of replication: RocketMQ's stream, and FlintMQ's stream with authenticated frames.
 
 RocketMQ's stream (docs/internals/store-format.md, Replication stream)::
 
     slave → master   end of the slave's log 8            the first is a request, every further one an acknowledgement
     master → slave   physical offset 8 | size 4 | bytes of the log; size 0 is a heartbeat
 
-FlintMQ's stream, in which both brokers prove that they know a secret, and every frame is sealed::
+FlintMQ's stream, in which both brokers prove that they know a secret. Each frame ends with a *seal*, a keyed hash of the
+frame::
 
     slave → master   "FMHA" 4 | version 2 | nonce of the slave 32
     master → slave   "FMHA" 4 | version 2 | nonce of the master 32 | proof 32
@@ -72,8 +73,8 @@ _TYPES: Final = {int(one): one for one in FrameType}
 
 @attrs.define
 class Frame:
-    """A decoded frame of replication, which must not be changed. The class is not frozen only because a sync master gets a
-    frame for each message."""
+    """A decoded frame of replication. Frames must not be changed. The class is not frozen, because a sync master gets a frame
+    for each message and frozen instances take longer to create."""
 
     type: FrameType
     offset_bytes: int
@@ -85,7 +86,8 @@ class Frame:
 
 
 def plain_pieces(kind: FrameType, offset_bytes: int, _second_offset_bytes: int = 0, body: Buffer = b"") -> list[Buffer]:
-    """Return the pieces of a frame in RocketMQ's stream. The result is empty if RocketMQ's stream lacks the type of frame."""
+    """Return a frame of RocketMQ's stream as a list of byte strings. The list is empty if RocketMQ's stream lacks this type of
+    frame."""
     if kind is FrameType.HELD:
         return [_REPORT.pack(offset_bytes)]
     if kind not in (FrameType.DATA, FrameType.HEARTBEAT):
@@ -149,12 +151,12 @@ class Frames:
 
 @attrs.frozen
 class Keys:
-    """The keys that seal the frames of one connection between master and slave, one key for each direction."""
+    """The keys that authenticate the frames of one connection between master and slave, one key for each direction."""
 
     master: bytes = attrs.field(repr=False)
-    """Key with which the master seals its frames."""
+    """Key with which the master computes the seals (keyed hashes) of its frames."""
     slave: bytes = attrs.field(repr=False)
-    """Key with which the slave seals its frames."""
+    """Key with which the slave computes the seals (keyed hashes) of its frames."""
 
     @classmethod
     def derive(cls, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> Keys:
@@ -172,7 +174,8 @@ class Keys:
 
 
 class Sealer:
-    """Encodes and seals the frames of one direction of a replication connection, in the order in which they are sent."""
+    """Encodes the frames of one direction of a replication connection, and adds a seal (a keyed hash) to each frame. A seal
+    depends on the number of its frame, so the frames must be encoded in the order in which they are sent."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
@@ -181,7 +184,7 @@ class Sealer:
     def seal(
         self, kind: FrameType, offset_bytes: int, second_offset_bytes: int = 0, body: Buffer = b""
     ) -> list[Buffer]:
-        """Return the pieces of a sealed frame of replication, in the order in which they are to be sent."""
+        """Return a frame of replication with its seal (a keyed hash), as a list of byte strings to send in this order."""
         header = _SEALED_HEADER.pack(kind, len(body), offset_bytes, second_offset_bytes)
         digest = self._keyed.copy()
         digest.update(_NUMBER.pack(self._number) + header)
@@ -191,7 +194,7 @@ class Sealer:
 
 
 class Unsealer:
-    """Decodes the sealed frames of one direction of a replication connection, and checks their seals.
+    """Decodes the frames of one direction of a replication connection, and checks their seals (keyed hashes).
 
     Args:
         key: key of the direction.
@@ -253,7 +256,8 @@ def read_greeting(form: struct.Struct, data: bytes) -> tuple[bytes, ...]:
         data: the bytes of the greeting.
 
     Raises:
-        ReplicationError: the other broker uses another protocol or version. The error has the remedy.
+        ReplicationError: the other broker uses another protocol or version. For another protocol, the error's text names
+            the setting to change.
     """
     magic, version, *said = form.unpack(data)
     if magic != MAGIC:

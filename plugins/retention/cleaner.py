@@ -60,8 +60,8 @@ class CleanCommitLogService:
 
     Args:
         files: the files of the store.
-        offsets: the consumer offsets of the broker's groups, for the warning before unread messages are deleted. The consumer
-            offsets in a deleted queue are removed. None if the owner of the files has no consumer groups.
+        offsets: the consumer offsets of the broker's groups; None if the owner of the files has no consumer groups. They are
+            needed to warn before unread messages are deleted. The consumer offsets in a deleted queue are removed.
         kept_topics: topics whose queues are kept even if all their messages have expired, because a feature of the broker
             stores queue offsets of these queues.
     """
@@ -74,7 +74,8 @@ class CleanCommitLogService:
         self._offsets = offsets
         self._clock = files.clock
         self.manual_rounds = 0
-        """Number of coming cleaning rounds that delete expired files at any hour of the day. Request 329 sets this number."""
+        """Number of coming cleaning rounds that delete expired files at any hour of the day. The request
+        DELETE_EXPIRED_COMMITLOG (329) sets this number."""
         self.alarms: list[Alarm] = []
         """Alarms about full or nearly full disks, from the last measurement."""
         self._kept = KeptForGroups(files.clock)
@@ -118,10 +119,11 @@ class CleanCommitLogService:
             pass
 
     def steps(self) -> Iterator[None]:
-        """Run a round that deletes old files; each step of the iterator is one slice of the round."""
+        """Run a round that deletes old files. Each step of the iterator runs a short part of the round, so that other work can
+        run between two steps."""
         policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
-        self._bin.empty()  # deletes files whose deletion failed in earlier rounds
+        self._bin.empty()  # This call deletes files whose deletion failed in earlier rounds.
         self._index_bin.empty()
         yield
         yield from self._clean_commit_log(policy, space)
@@ -130,7 +132,8 @@ class CleanCommitLogService:
         yield from self._clean_queues()
 
     def delete_manually(self) -> None:
-        """Delete expired files at any hour in the next twenty rounds of deletions (request code 329)."""
+        """Delete expired files at any hour of the day in the next twenty rounds of deletions. The request
+        DELETE_EXPIRED_COMMITLOG (329) calls this method."""
         self.manual_rounds = MANUAL_ROUNDS
 
     # space
@@ -241,14 +244,14 @@ class CleanCommitLogService:
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
         """Return the store timestamp of a file's first record, in ms since 1970; None if the file does not begin with a record.
 
-        No record in the preceding file is younger.
+        All records in the preceding file were stored at this time or earlier.
         """
         head = self._files.log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
             return None
         return self._files.log.store_timestamp_ms(start_offset_bytes)
 
-    # warnings about messages that groups would lose
+    # The following methods warn about messages that groups would lose.
 
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
@@ -279,7 +282,7 @@ class CleanCommitLogService:
                 what=what,
             )
 
-    # expiry in queues and the index
+    # The following methods delete expired messages from queues and from the index.
 
     def expire_topics(self) -> None:
         """Raise the minimum queue offset past expired messages in topics that have their own retention (``topic_retention``).
@@ -346,9 +349,9 @@ class CleanCommitLogService:
 
     def clean_expired_queues(self) -> int:
         """Delete consume queues whose messages are all deleted, and the consumer offsets in these queues; return the number of
-        deleted queues (request code 306).
+        deleted queues.
 
-        Queues of ``kept_topics`` stay.
+        The request CLEAN_EXPIRED_CONSUMEQUEUE (306) calls this method. The queues of ``kept_topics`` are not deleted.
         """
         files = self._files
         min_offset_bytes = files.log.min_offset_bytes
@@ -398,8 +401,8 @@ class FileBin:
 
         Args:
             path: the file.
-            kept_until_then: object that is referenced until the file is deleted, and then released on the thread that deletes
-                it, because to unmap a large file takes long, too.
+            kept_until_then: object that maps the file into memory. It is released only after the file is deleted, on the thread
+                that deletes the file, because unmapping a large file also takes long.
         """
         self._waiting.append((path, kept_until_then))
 

@@ -108,7 +108,8 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.work
         timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        # The clock of a simulation skips these checks of the broker's resident memory, because memory fills in real time.
+        # The last argument lets the clock of a simulation skip these checks, because the broker's memory does not depend on
+        # simulated time.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:

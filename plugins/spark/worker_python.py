@@ -32,7 +32,8 @@ def check_worker_python(spark: Any) -> None:
     Raises:
         RuntimeMissingError: modules are missing. The text names them, the Python and the remedy.
     """
-    context = getattr(spark, "_sc", None)  # a session of Spark Connect has no SparkContext
+    # A session of Spark Connect has no SparkContext, so a job must check the Pythons of its server.
+    context = getattr(spark, "_sc", None)
     if context is None or not context.master.startswith("local"):
         check_executors(spark, _NEEDED)
         return
@@ -61,7 +62,8 @@ def _is_this_python(found: Path) -> bool:
 
 
 def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str:
-    """Return why the workers' Python cannot run the data source; an empty text if this Python can run the data source."""
+    """Return the reason why the workers' Python cannot run the data source, as text. The text is empty if this Python can run
+    the data source."""
     try:
         looked = subprocess.run(
             [python, "-c", _LOOK, *needed],

@@ -31,8 +31,8 @@ log = event_log("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
-"""Packages that a landing zone needs, keyed by the format of the landing zone. The first element is not a package: it is the
-installation extra of FlintMQ that installs the packages."""
+"""Python packages that a landing zone needs, keyed by the file format of the landing zone. The first element of each value is
+the extra of FlintMQ that installs these packages. The other elements are the packages."""
 
 
 class SparkFeedPlugin:
@@ -59,8 +59,8 @@ class SparkFeedPlugin:
         is_synchronous = log.marks.synchronous
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
         if not is_synchronous:
-            # A synchronous flush is followed by a dispatch, which publishes the feed.
-            # With other flush strategies, the event log.progressed makes the publisher publish the feed after each flush.
+            # A synchronous flush strategy flushes messages before they are dispatched, and each dispatch publishes the feed.
+            # With any other strategy, a flush can follow the dispatch, so the feed is published after each flush, too.
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)
@@ -124,7 +124,7 @@ def find_feed(api: BrokerApi) -> SparkFeed | None:
 
 
 def figures(feed: SparkFeed, log: LogView) -> Mapping[str, str]:
-    """Return the figures of the Spark feed for GET_BROKER_RUNTIME_INFO (28) and ``flintmq status``."""
+    """Return the figures of the Spark feed that GET_BROKER_RUNTIME_INFO (request code 28) and ``flintmq status`` show."""
     from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 
     publisher = feed.publisher

@@ -1,6 +1,7 @@
-"""The plugin ``timer``: registers a service and an intake step for messages that name their time of delivery.
+"""The plugin ``timer``, which delivers messages at the time that they name in a property.
 
-The intake step redirects such a message to the timer topic before the message is stored. The service delivers the message.
+The plugin registers an intake step and a service. The broker calls the intake step before it stores a message. The step
+redirects a message that names a time of delivery to the timer topic. The service delivers the message at that time.
 """
 
 from __future__ import annotations
@@ -55,11 +56,14 @@ class TimerPlugin:
 
 
 class TimerStep:
-    """Redirects messages that name their time of delivery (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Redirects messages that name their time of delivery to the timer topic. Loop thread.
+
+    The class implements :class:`flintmq.core.kernel.ports.IntakeStep`, so the broker calls it before it stores a message.
 
     Args:
-        redirect: sends a message to the timer topic if it names a time. None with ``delay.timer_enable: false``: such
-            messages are then stored in their topic at once, like in RocketMQ 4.9.
+        redirect: redirects a message to the timer topic if the message names a future time. It is None with
+            ``delay.timer_enable: false``. Messages that name a time are then stored in their own topic at once, like in
+            RocketMQ 4.9.
         config: the settings in force.
         delivers: returns whether this broker delivers timers. If this broker delivers no timers, messages that name a time are
             stored in their topic at once.
@@ -112,8 +116,8 @@ class TimerStep:
 
 
 def timer_step(api: BrokerApi) -> TimerStep:
-    """Return a broker's intake step, which redirects messages that name a time before they are stored. The step refuses a
-    message if too many other messages are due in the same minute."""
+    """Return the intake step of a broker, which the broker calls before it stores a message. The step redirects messages that
+    name a time to the timer topic. It refuses a message if too many other messages are due in the same minute."""
     service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,
@@ -214,7 +218,7 @@ class TimerService:
 
     def _rest_s(self) -> float:
         """Return the seconds until the next timer message is due. Return 0 if timers still have to be read or delivered at
-        once, or if records have become visible since the last run."""
+        once, or if records have become visible since this service last read the timer topic."""
         if self.timers.is_restoring or self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.wheel.next_ms()
@@ -229,7 +233,8 @@ class TimerService:
             self.positions.persist(self.positions.known)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how many timers still have to be read, and how many still have to be delivered, under RocketMQ 5.x's names."""
+        """Return the number of timers that still have to be read, and the number of timers that still have to be delivered. The
+        keys are those of RocketMQ 5.x."""
         return self.timers.runtime_info() if self.takes_messages else {}
 
     def positions_for_slaves(self) -> Mapping[str, object]:
@@ -238,8 +243,8 @@ class TimerService:
         return {TIMER_POSITIONS: positions} if positions.get("readQueueOffset") else {}
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Replace a slave's positions of delivered timers by its master's, and write them to the file. Raises
-        ``StoreError``."""
+        """Replace a slave's positions of delivered timers with the positions that its master reported, and write them to the
+        file. Raises ``StoreError``."""
         told = positions.get(TIMER_POSITIONS)
         if self._is_on and not self.takes_messages and isinstance(told, dict):
             self.positions.known = told

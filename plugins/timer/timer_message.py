@@ -27,8 +27,8 @@ _WHOLE: Final = (TRANSACTION_NOT, TRANSACTION_COMMIT)
 def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     """Return the time of delivery that a message names, in ms since 1970; None if it names no time.
 
-    Like in RocketMQ 5.x, the delay in seconds has precedence over the delay in ms, and the delay in ms has precedence over the
-    time.
+    A message can have several of the three properties. Like in RocketMQ 5.x, TIMER_DELAY_SEC has precedence over
+    TIMER_DELAY_MS, and TIMER_DELAY_MS has precedence over TIMER_DELIVER_MS.
 
     Raises:
         ValueError: the time is not a number.
@@ -52,9 +52,9 @@ class TimerRedirect:
     """Changes the topic of messages that name a time to the timer topic. Loop thread.
 
     Args:
-        clock: its wall-clock time decides which times are in the future.
+        clock: the clock whose wall-clock time is compared with the time of delivery.
         longest_ms: returns the longest delay that is accepted now, in ms, and the configuration key that sets it.
-        has_room: returns whether another message may be due at a time, in ms since 1970.
+        has_room: returns whether the broker accepts another message that is due at a given time, in ms since 1970.
     """
 
     def __init__(

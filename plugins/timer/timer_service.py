@@ -1,11 +1,12 @@
-"""Delivers messages at the time they name: reads the timer topic's queue into a wheel, and takes due messages out of it.
+"""Delivers messages at the time that they name in a property. The service reads the timer topic's queue into a timer wheel, and
+delivers the messages that the wheel returns when they are due.
 
 **Guarantee.** Every acknowledged message that names a time (a timer) is delivered once, and never early. It is late by at most
-the interval between two runs (100 ms) plus the time that a burst takes. A timer is delivered a second time only
+the interval between two runs (100 ms) plus the time that a burst takes. A timer is delivered a second time only in two cases:
 
-* after a crash, if it was delivered within the last two intervals of ``delay.flush_interval_ms``, or after the last sync of the
-  log if that is longer ago: positions are written only after the delivered copies are on disk;
-* if the clock was set back, and the broker was stopped before the clock reached the time of that delivery again.
+* The broker crashed within two intervals of ``delay.flush_interval_ms`` after the delivery, or before the next sync of the log
+  if that took longer. The reason is that positions are written only after the delivered copies are on disk.
+* The clock was set back after the delivery, and the broker was stopped before the clock reached the time of the delivery again.
 
 A slave uses its master's positions when the slave's log contains the messages that these positions name (docs/replication.md).
 After becoming the master, the slave delivers from these positions.
@@ -43,8 +44,8 @@ LOOK_INTERVAL_MS: Final = 100
 READ_PER_PASS: Final = 1_024
 DELIVER_PER_PASS: Final = 512
 READ_AHEAD_MAX: Final = 50_000
-"""Number of timers in memory from which on no further timers are read from the queue. While no timer is due, this limit does
-not apply."""
+"""Maximum number of timers in memory. If memory has this number of timers, no further timers are read from the queue. While no
+timer is due, the maximum does not apply."""
 
 
 TIMER_POSITIONS: Final = "timerPositions"
@@ -54,10 +55,11 @@ TIMER_POSITIONS: Final = "timerPositions"
 class TimerPositions:
     """The file of a broker's timer positions. Loop thread.
 
-    A master writes the positions of its :class:`TimerMessageService`, a slave those of its master.
+    A master writes the positions up to which its :class:`TimerMessageService` has delivered timers. A slave writes the
+    positions that it received from its master.
 
     Args:
-        log: the log that holds the delivered copies.
+        log: the log to which the delivered copies of timers are appended.
         file: the file to read and write; None saves no positions.
     """
 
@@ -95,12 +97,14 @@ class TimerPositions:
 
 
 class TimerMessageService:
-    """The broker's timers. Loop thread; the caller's timer calls :meth:`run` and :meth:`persist`.
+    """Reads the broker's timers from the timer topic, and delivers them when they are due. Loop thread.
+
+    The owner of this object calls :meth:`run` and :meth:`persist` periodically.
 
     Args:
         store: see :class:`flintmq.core.broker.redirected_message.RedirectedMessageStore`.
-        wheel: an empty wheel for the messages that wait.
-        saved: reads and writes the positions.
+        wheel: an empty timer wheel, which the service fills with the timers that are not due yet.
+        saved: reads and writes the positions of delivered timers.
     """
 
     def __init__(self, store: RedirectedMessageStore, wheel: TimerWheel, saved: TimerPositions) -> None:
@@ -112,11 +116,11 @@ class TimerMessageService:
         self._seen = 0
         """Queue offset in the timer topic up to which messages had been read, according to the saved positions."""
         self._done = (0, 0)
-        """Pair of a due time in ms and a queue offset. All timers that were read and whose due time and queue offset precede
-        this pair are delivered, except timers in the timer wheel."""
+        """Due time in ms and queue offset up to which timers are delivered. Timers sort by due time, and then by queue offset.
+        Every timer that was read and sorts before this pair is delivered, unless it is in the timer wheel."""
         self._late: frozenset[int] = frozenset()
-        """Queue offsets of timers that had not been delivered according to the saved positions, although the timers precede
-        ``_seen`` and ``_done``."""
+        """Queue offsets of timers that are before ``_seen`` and sort before ``_done``, but had not been delivered when the
+        positions were saved. These timers must still be delivered."""
         self._restored: dict[str, Any] = {}
         """The saved positions with which the timers were last restored."""
         self._restored_end = 0
@@ -138,7 +142,7 @@ class TimerMessageService:
         self.resume()
 
     def resume(self) -> None:
-        """Empty the timer wheel, and read the timer topic's queue again from the positions in ``known``. Raises StoreError if
+        """Empty the timer wheel, and read the timer topic's queue again from :attr:`TimerPositions.known`. Raises StoreError if
         the wheel's old files cannot be deleted."""
         self._restore(self._saved.known)
 
@@ -168,7 +172,8 @@ class TimerMessageService:
             The time of the next call, in ms since 1970; ``now_ms`` itself if there is more to do at once.
 
         Raises:
-            StoreError: the wheel's files cannot be written or read; nothing is lost, call again.
+            StoreError: the wheel's files cannot be written or read. No timer is lost, and the caller must call this method
+                again.
         """
         try:
             return self._pass(now_ms)
@@ -179,8 +184,8 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # While stored timers are read again, the wheel's turn() is not called.
-            # The wheel therefore treats all timers as later ones, and writes them to files.
+            # While stored timers are read again, turn() is not called, so no minute has begun for the wheel.
+            # The wheel therefore writes all timers to its files, and memory does not fill with overdue timers.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -257,8 +262,8 @@ class TimerMessageService:
     # --- delivering due timers ---
 
     def _deliver(self, entries: list[bytes]) -> int:
-        """Deliver timers in order, up to the first that must be tried again; return the number of timers that need no further
-        try."""
+        """Deliver timers in order, and stop at the first timer whose delivery must be tried again later. Return the number of
+        timers before that timer."""
         batch = [self._message(entry) for entry in entries]
         messages = [message for message in batch if message is not None]
         outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
@@ -286,7 +291,8 @@ class TimerMessageService:
         return None if record is None else delivery_of(record)
 
     def _give_up(self, entry: bytes, message: MessageExtBrokerInner | None) -> bool:
-        """Store a dead letter for a message that cannot be delivered; return False if that must be tried again later."""
+        """Store a dead letter for a message that cannot be delivered. Return False if the dead letter cannot be stored now, so
+        that the caller must try again later."""
         record = self._record(entry)
         why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
         return give_up(self._store, record, ENTRY.unpack(entry)[2], why)
@@ -301,7 +307,8 @@ class TimerMessageService:
     def positions(self) -> dict[str, Any]:
         """Return the queue offset up to which the queue was read, and the positions of the delivered messages.
 
-        These positions refer to the log as it is now: a broker whose log is shorter must not continue from these positions.
+        These positions refer to records up to the current end of the log. A slave must not continue from them if its log ends
+        earlier.
         """
         if self.is_restoring:
             return self._restored
@@ -331,7 +338,8 @@ class TimerMessageService:
         return self._saved.persist(self.positions())
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the timers' figures for GET_BROKER_RUNTIME_INFO (28), under RocketMQ 5.x's names."""
+        """Return the figures of the timers that GET_BROKER_RUNTIME_INFO (request code 28) shows. The keys are those of RocketMQ
+        5.x."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         return {
             "timerOffsetBehind": str(max(0, end - self._read)),

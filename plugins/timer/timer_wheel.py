@@ -26,8 +26,8 @@ ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
 SLOT_MS: Final = 60_000
 LOAD_BELOW: Final = 10_000
-"""Number of entries in memory from which on no entries of further minutes are loaded from files. After a broker was stopped for
-long, many entries are due at once."""
+"""Number of entries in memory at which the timer wheel stops loading the entries of further minutes from files. The limit is
+needed because many entries are due at once after a broker was stopped for long."""
 
 
 class TimerWheel:
@@ -128,8 +128,8 @@ class TimerWheel:
     def turn(self, now_ms: int) -> None:
         """Load the entries of minutes that have begun into memory, until memory has a few thousand entries.
 
-        If the clock was set back, entries of minutes that have not begun move back to files. Without this step, all later
-        messages would stay in memory.
+        If the clock was set back, memory can have entries of minutes that have not begun yet. These entries are moved back to
+        files. Otherwise, these entries and all further messages that are due in these minutes would stay in memory.
 
         Raises:
             StoreError: a file cannot be read, written or deleted; call again.
@@ -179,7 +179,7 @@ class TimerWheel:
         self._in_files -= count
         self._heap_low = min(low, self._heap_low) if self._heap else low
         self._heap += [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
-        self._heap.sort()  # a sorted list is a heap
+        self._heap.sort()  # A sorted list is a valid heap, so heapify() is not needed.
         self._loaded = max(self._loaded, slot)
 
     def peek(self) -> bytes | None:
@@ -203,8 +203,8 @@ class TimerWheel:
         self.put(entries)
 
     def next_ms(self) -> int | None:
-        """Return the time of the first entry in memory, or else the start of the next minute with entries; None if the timer
-        wheel is empty."""
+        """Return the due time of the first entry in memory, in ms since 1970. If memory has no entry, return the start of the
+        first minute that has entries in a file. Return None if the timer wheel is empty."""
         first = self.peek()
         if first is not None:
             return int(KEY.unpack_from(first)[0])
@@ -223,7 +223,7 @@ class TimerWheel:
         return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
 
     def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
-        """Return the queue offsets of the timer wheel's entries in memory that sort before a due time and queue offset."""
+        """Return the queue offsets of the entries in memory that sort before a pair of a due time and a queue offset."""
         border = KEY.pack(due_ms, queue_offset)
         found = []
         places = [0]

@@ -39,8 +39,8 @@ class TracedPlaces:
         self._places = array("q")
 
     def add(self, position_bytes: int) -> None:
-        """Add the physical offset of a traced message, larger than all offsets added before. Beyond :data:`PLACES_MAX` offsets,
-        the first half is dropped."""
+        """Add the physical offset of a traced message, larger than all offsets added before. If there are then more than
+        :data:`PLACES_MAX` offsets, remove the :data:`PLACES_MAX` / 2 smallest offsets."""
         places = self._places
         places.append(position_bytes)
         if len(places) > PLACES_MAX:
@@ -49,10 +49,10 @@ class TracedPlaces:
                 self._known_from_bytes = places[0]
 
     def may_be_in(self, pieces: Sequence[memoryview]) -> bool:
-        """Return whether a traced message may be among records.
+        """Return whether slices of the log may contain a traced message.
 
         Args:
-            pieces: slices of the log with the records, in the log's order; gaps may lie between them.
+            pieces: slices of the log, each with complete records, in the log's order. There may be gaps between the slices.
         """
         (begin_bytes,) = _POSITION.unpack_from(pieces[0], _POSITION_AT)
         if self._known_from_bytes is None or begin_bytes < self._known_from_bytes:
@@ -72,10 +72,10 @@ def marked_pieces(pieces: Sequence[memoryview]) -> list[bytes]:
 
 
 def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, now_ms: int) -> Iterator[Span]:
-    """Yield a span for each traced message in one slice of an answer.
+    """Yield a span for each traced message in one slice of the answer to a pull.
 
     Args:
-        handed_out: the answer.
+        handed_out: the answer to the pull.
         piece: the slice, as returned by :func:`marked_pieces`.
         begin_ns: time at which the lookup of the messages began, in ns since 1970.
         end_ns: time at which the lookup ended, in ns since 1970.
@@ -105,7 +105,7 @@ def _marked_records(piece: bytes) -> Iterator[Fields]:
     view, at, end = memoryview(piece), 0, 0
     for found in _SAMPLED.finditer(piece):
         if found.start() < end:
-            continue  # the record contains ``traceparent`` more than once
+            continue  # The record contains ``traceparent`` more than once, and was already yielded.
         while end <= found.start():
             at = end
             if len(piece) - at < RECORD_MIN_BYTES:

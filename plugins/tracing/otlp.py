@@ -99,7 +99,8 @@ class SpanPusher:
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            if self._trouble:  # if the last push failed, another push would probably fail, too, and take long
+            # If the last push failed, the next push would probably fail, too, and delay the stop of the broker.
+            if self._trouble:
                 self._close()
             self._thread.join(STOP_S)
         self._close()

@@ -56,12 +56,13 @@ class TracingService:
         self._pusher.start()
 
     async def stop(self) -> None:
-        """End the spans of traced messages under way, and push the remaining spans for a bounded time."""
+        """Finish the spans of traced messages under way, and wait a limited time until the remaining spans are pushed."""
         self._tracer.close()
         await self._api.work.background(self._pusher.stop)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the numbers of traced messages, untraced messages and spans, for GET_BROKER_RUNTIME_INFO (request 28)."""
+        """Return the numbers of traced messages, untraced messages and spans that GET_BROKER_RUNTIME_INFO (request code 28)
+        shows."""
         pusher = self._pusher
         return {
             "tracedMessages": str(self._tracer.followed),

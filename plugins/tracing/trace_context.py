@@ -62,7 +62,8 @@ class TraceContextError(ValueError):
 def is_unsampled(value: str) -> bool:
     """Return whether a ``traceparent`` is well formed, of version 00, and its span is not sampled.
 
-    This check is cheaper than parsing the value, and in systems that sample most values are unsampled.
+    This check is cheaper than parsing the value. It is worthwhile because a system with sampling leaves most of its spans
+    unsampled.
     """
     return _UNSAMPLED.fullmatch(value) is not None
 

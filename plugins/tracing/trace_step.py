@@ -50,7 +50,8 @@ class TraceStep:
     """Records messages with a sampled ``traceparent`` for tracing, and adds a ``traceparent`` to a share of the other messages.
     Loop thread.
 
-    An intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that never takes or refuses a message.
+    The class is an intake step (:class:`flintmq.core.kernel.ports.IntakeStep`), which the broker calls before it stores a
+    message. It never redirects or refuses a message.
 
     Args:
         api: the broker. Its setting ``tracing.sample_one_in`` gives the share of messages without ``traceparent`` to trace.
@@ -150,7 +151,8 @@ class TraceStep:
 
 def _are_marked(all_stored: Sequence[bytes]) -> bool:
     """Return whether one of the messages of a batch may have a ``traceparent``."""
-    if isinstance(all_stored, AlikeProperties):  # the messages' properties differ only in UNIQ_KEY
+    # The properties of such a batch differ only in UNIQ_KEY, so the first message shows whether all have a traceparent.
+    if isinstance(all_stored, AlikeProperties):
         return MARK in all_stored[0]
     return MARK in b"".join(all_stored)
 

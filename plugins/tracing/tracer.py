@@ -9,8 +9,8 @@
                      │         └─ dispatch            until consumers can see the message
                      └─ deliver                       one for each delivery to a group
 
-A delayed message, a transaction and a retry are stored more than once, with the same properties. Each time adds another span
-``store`` to the same trace.
+A delayed message, a transactional message and a retried message are stored more than once, with the same properties. Each
+storing adds another span ``store`` to the same trace.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                continue  # the message has no property that needs handling, so also no traceparent
+                # If ``about`` is set, the message has no property that an intake step handles, so it has no traceparent.
+                continue
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
                 self._places.add(one.position_bytes)
@@ -153,14 +154,16 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            self._dispatched(begin_ns)  # held pulls are answered before ``on_arrived`` is called
+            # A held pull is answered before ``on_arrived`` is called, so the spans ``dispatch`` may not exist yet.
+            self._dispatched(begin_ns)
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
 
     def end_overdue(self, until_ns: int) -> None:
         """Finish the spans of traced messages whose flush and replication ended at or before a time.
 
-        These messages were stored by other requests than sends, for whose answers :meth:`on_answered` is not called.
+        Call this method periodically. It finishes the spans of messages that were not stored by a send request, because
+        :meth:`on_answered` is called only for the answers to send requests.
 
         Args:
             until_ns: the time, in ns since 1970.

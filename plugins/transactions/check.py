@@ -2,15 +2,17 @@
 
 ::
 
-    round:  each half message from the position to the end that the half queue had when the round began
-            ended, replaced ............ it is done
-            too young .................. the round ends: later messages are younger
-            sets a longer time itself .. a copy is appended; the next round checks the copy
-            asked too often, too old ... it moves to TRANS_CHECK_MAX_TIME_TOPIC
-            else ....................... a copy is appended, and its producer is asked about the copy
+    state of the half message                       action
+    its transaction ended, or a copy replaced it    mark the message as done
+    its producer was asked too often                give up: store the message in TRANS_CHECK_MAX_TIME_TOPIC
+    it is older than the retention of the log       give up: store the message in TRANS_CHECK_MAX_TIME_TOPIC
+    it is younger than its own property allows      append a copy, which the next round checks
+    it is younger than transactions.timeout_ms      end the round, because later messages are younger
+    any other                                       append a copy, and ask the producer about the copy
 
-A round runs in slices of a few milliseconds. The producer's answer names the copy of the half message, so a producer is asked
-only when this copy can be read.
+A round checks the half messages from the table's position to the end that the half queue had when the round began. It runs in
+slices of a few milliseconds. The producer's answer names the copy of the half message, so a producer is asked only when this
+copy can be read.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ _log = client_log(__name__)
 
 CHECK_TRANSACTION_STATE: Final = 39
 IDLE_S: Final = 0.05
-"""Pause in seconds between two runs of the check of half messages, while no question to a producer waits to be sent."""
+"""Pause in seconds between two calls of :meth:`TransactionalMessageCheckService.run`, if no question to a producer waits to be
+sent."""
 BUSY_S: Final = 0.02
-"""Pause in seconds after a run of the check of half messages, if the run wrote many copies of half messages, or if questions to
-producers still wait to be sent. The broker serves producers during the pause."""
+"""Pause in seconds after a call of :meth:`TransactionalMessageCheckService.run` that appended many copies of half messages, or
+that left questions to producers unsent. The broker serves producers during the pause."""
 SLICE_S: Final = 0.002
 SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024
@@ -94,7 +97,8 @@ class TransactionalMessageCheckService:
         self._round_began_s = clock.monotonic_s()
 
     def begin(self, table: TransactionTable) -> None:
-        """Use another table of transactions from now on. The first round of checks begins after an interval."""
+        """Use another table of transactions from now on. The next round of checks begins after
+        ``transactions.check_interval_ms``."""
         self.table = table
         self._questions.clear()
         self._round_end = None
@@ -116,7 +120,8 @@ class TransactionalMessageCheckService:
         return BUSY_S if self._questions else IDLE_S
 
     def rest_s(self) -> float:
-        """Return the seconds until the next round of checks begins; 0 during a round."""
+        """Return the seconds until the next round of checks begins. Return 0 during a round, or if questions to producers wait
+        to be sent."""
         if self._round_end is not None or self._questions:
             return 0.0
         return self._round_began_s + self._settings.check_interval_ms / 1000 - self._clock.monotonic_s()

@@ -1,9 +1,10 @@
-"""Makes and reads the records of a transaction. The functions are pure.
+"""Makes and reads the records of a transaction. The functions have no side effects, except that ``redirect_to_half`` changes
+its argument.
 
 ::
 
     half     the message that the producer sent, stored in the half topic; a property names its real topic
-    copy     the half appended again, because its producer is asked about it, or must not be asked yet
+    copy     the half appended again, for one of two reasons: its producer is asked about it, or must not be asked yet
     final    the half stored in its real topic, after its producer committed
     op       a record that says that the half message at a queue offset is done: committed or rolled back
     given up the half stored in the topic of messages whose producer never answered
@@ -72,7 +73,8 @@ def check_times(properties: Mapping[str, str]) -> int:
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """Return the age in ms of a half message before which its producer must not be asked; None if the message sets no age."""
+    """Return the minimum age in ms that a half message must have before its producer is asked about it. The property
+    CHECK_IMMUNITY_TIME_IN_SECONDS sets this age; return None if the message lacks the property."""
     text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None

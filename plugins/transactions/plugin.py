@@ -153,7 +153,8 @@ class TransactionsService:
         self._api.intake.steps.take(message)
 
     def start(self) -> None:
-        """Begin to end transactions and to ask producers, on the master of a set. Raises ``RefusedError``."""
+        """Begin to end transactions and to ask producers about them, whenever this broker is the master of its broker set.
+        Raises ``RefusedError``."""
         api = self._api
         api.offsets.readers.add(TRANS_HALF_TOPIC, self._position, name=OPEN_TRANSACTIONS, is_done=self._is_done)
         api.role.run_while(lambda: ends_transactions(api.role), self._begin)
@@ -183,8 +184,8 @@ class TransactionsService:
         return ends_transactions(self._api.role) and self.transactions.table.is_done(half_queue_offset)
 
     def stop(self) -> None:
-        """Do nothing. The broker has already ended the timer of the transaction checks, and :meth:`persist` saves the positions
-        in the half and op queues."""
+        """Do nothing, because no work is left. The broker has already ended the periodic transaction checks, and
+        :meth:`persist` saves the positions in the half and op queues."""
 
     def _check(self) -> float:
         wait_s = self.transactions.run()
@@ -204,13 +205,13 @@ class TransactionsService:
         yield Measurement("flintmq_half_messages", open_messages)
 
     def persist(self) -> None:
-        """Save the positions in the half and op queues, on the master of a set."""
+        """Save the positions in the half and op queues, if this broker is the master of its broker set."""
         if ends_transactions(self._api.role):
             self.transactions.save()
 
 
 def ends_transactions(role: Role) -> bool:
-    """Return whether a broker ends transactions, and asks producers about them: only the master of a set does."""
+    """Return whether a broker ends transactions and asks producers about them. Only the master of a broker set does so."""
     return role.takes_writes and role.broker_id == MASTER_ID
 
 

@@ -14,9 +14,11 @@ from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION
 
 
 class TransactionStore:
-    """The part of a broker's store that transactions use. It uses queue 0 of each topic. Loop thread.
+    """The part of a broker's store that transactions use. Transactions use only queue 0 of the half topic and of the op topic.
+    Loop thread.
 
-    The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker continues from them.
+    The positions in these queues are saved as the consumer offsets of the group ``CID_RMQ_SYS_TRANS``, so that a Java broker
+    can continue from them.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -30,7 +32,8 @@ class TransactionStore:
 
     @property
     def readable_offset_bytes(self) -> int:
-        """Physical offset up to which records can be read. All acknowledged records are before this offset, or soon will be."""
+        """Physical offset up to which records can be read. An acknowledged record can be past this offset for a short time,
+        for example with the transient store pool."""
         return self._log.marks.readable
 
     @property

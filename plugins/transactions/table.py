@@ -214,7 +214,7 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Mark each half message as done that a later copy has replaced, or whose transaction has ended.
+    """Mark half messages as done. A half message is done if a later copy has replaced it, or if its transaction has ended.
 
     If an op record names one half message of a transaction, the transaction has ended, and all its half messages are done.
     """

@@ -84,7 +84,7 @@ class TransactionalMessageService:
         Call it after the store has recovered and its queues are complete, and after a slave became the master.
 
         Raises:
-            RefusedError: an op record that a crash cut off could not be appended.
+            RefusedError: op records were lost in a crash, and the store refuses to append them again.
         """
         self.table, missing = rebuild(self._store)
         self._early.clear()
@@ -182,7 +182,11 @@ class TransactionalMessageService:
             self.ended.pop((topic, is_commit), None)
 
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
-        """Keep an end request whose half message is acknowledged but cannot be read yet (transient store pool)."""
+        """Keep a request to end a transaction until its half message can be read. With the transient store pool, a half message
+        is acknowledged before it can be read.
+
+        Raises RefusedError if the half message is not in the log, or if too many requests are kept.
+        """
         place = request.commit_log_offset_bytes
         if not self._store.readable_offset_bytes <= place < self._store.wrote_offset_bytes:
             raise _refused("transaction.gone", "Find prepared transaction message failed", str(place))

@@ -321,8 +321,8 @@ class _Backup:
 
 
 def _damage(walked: Walked, end: int) -> tuple[Damage, ...]:
-    """Return the damage in the copied commit log. If the copied records do not end at the backup's position, the rest up to the
-    position is damage too."""
+    """Return the damaged parts of the copied commit log. If the last complete record ends before the backup's end position, the
+    bytes between these two positions are damaged, too."""
     if walked.damage or walked.end_offset_bytes == end:
         return walked.damage
     return (Damage(walked.end_offset_bytes, end, NO_RECORD),)

@@ -1,4 +1,5 @@
-"""Copies the commit log from a position on, with a digest per segment, and checks every record of the copy."""
+"""Copies the commit log from a position on, and checks every record of the copy. A copied file is divided into segments of 64
+MiB, and each segment has a digest."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Walked(msgspec.Struct, frozen=True):
     """Damaged parts of the copied log, at most a thousand."""
 
     def unexpected(self, manifest: Manifest) -> tuple[Damage, ...]:
-        """Return the damaged parts of a copied log that are not in the backup's manifest."""
+        """Return the damaged parts of a copied log that the backup's manifest does not list as damage."""
         known = [(one.start_offset_bytes, one.end_offset_bytes) for one in manifest.damage]
         found = [
             one
@@ -147,17 +148,17 @@ class SegmentDigests:
                 self._running, self._running_bytes = new_digest(), 0
 
     def all(self) -> tuple[str, ...]:
-        """Return the digests of all segments of the bytes added until now, including that of an incomplete last segment."""
+        """Return the known digests, and the digests of the segments of the added bytes. The last segment may be incomplete."""
         return (*self._done, *((self._running.hexdigest(),) if self._running_bytes else ()))
 
 
 def _data_from(fd: int, begin: int, end: int) -> int:
-    """Return the next position at or after ``begin`` that has data; ``begin`` if the file system cannot tell where a file has
-    data."""
+    """Return the first position at or after ``begin`` that has data. If only a hole follows, return ``end``. If the file system
+    does not support SEEK_DATA, return ``begin``."""
     try:
         return os.lseek(fd, begin, os.SEEK_DATA)
     except OSError as error:
-        # ENXIO: the file has only a hole at and after `begin`.
+        # The error ENXIO means that the file has only a hole at and after `begin`.
         return end if error.errno == errno.ENXIO else begin
 
 
@@ -174,7 +175,8 @@ def _sync(fd: int, path: Path) -> None:
 
 
 def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
-    """Check that the store still has the last segment of a backup unchanged.
+    """Check that the store still contains the bytes of the last segment of a backup. If it does not, the backup cannot be
+    continued with this store.
 
     Raises:
         StoreFormatError: the bytes differ. The error names the remedy.

@@ -74,10 +74,11 @@ class Manifest(msgspec.Struct, frozen=True):
     end_offset_bytes: int
     """Physical offset up to which the backup has all records. This offset is the end of a record."""
     told_by: str
-    """How the backup's end position was found: ``feed``, ``queues`` or ``walk``."""
+    """Source of the backup's end position: ``feed`` for the file ``flint/feed``, ``queues`` for the consume queues, or ``walk``
+    for a search for the last complete record of the log."""
     sizes: dict[str, int]
-    """Sizes of the store's consume queue and index files, keyed by the setting of the size. A size is missing if no file of the
-    store shows it."""
+    """Sizes of the store's consume queue and index files, keyed by the setting of the size. A size is missing if the store has
+    no file from which the size can be read."""
     log: tuple[LoggedFile, ...]
     tables: tuple[Table, ...]
     damage: tuple[Damage, ...] = ()

@@ -195,7 +195,8 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Errors of the removal are ignored: no broker starts on remaining files, because their log contains RESTORE_MARK.
+        # If a file cannot be removed, the error is ignored. No broker starts on the remaining files, because the file
+        # RESTORE_MARK marks the store as incomplete.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

@@ -38,8 +38,8 @@ from flintmq.programs.doctor.walk import stretches
 
 ToldBy = Literal["feed", "queues", "walk"]
 _FEED_MAX_AGE_MS: Final = 30_000
-"""Maximum age of a Spark feed file that is used, in ms. A broker writes the file once a second, so the broker of an older file
-has ended."""
+"""Maximum age, in ms, at which the file ``flint/feed`` is used. A broker writes the file once a second, so an older file means
+that its broker no longer runs."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.02
 
@@ -103,7 +103,7 @@ class Source:
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # a broker that adds a log file creates the file empty
+                found.pop()  # A broker creates a log file empty, so an empty file has no messages yet.
             # A file is missing in a listing if retention deleted files during the listing, so the listing is repeated.
             hole = next(((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None)
             if hole is None:
@@ -173,7 +173,8 @@ class Source:
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
             # A broker that has just started may have truncated the log, and may not have rewritten the file ``flint/feed`` yet.
-            # If the log has epochs that are newer than the epoch in this file, the backup ends where the first of them begins.
+            # Each start that truncates the log begins a new epoch. If the log has epochs that are newer than the epoch in the
+            # file, the backup therefore ends at the start of the first newer epoch.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -188,7 +189,7 @@ class Source:
     def named_end(self) -> int:
         """Return the physical offset of the end of the newest message in any consume queue; 0 if all queues are empty."""
         named = 0
-        # The queues are read again while a queue refers to bytes after the log's end: its newest unit may be half written.
+        # If a queue refers to bytes after the log's end, its newest unit may be half written, so the queues are read again.
         for _ in range(_TRIES):
             named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
             self.look()
@@ -252,10 +253,9 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
-    """Return (physical offset, size) from the last used unit of a consume queue's file. The unit is in the newest file that has
-    a used unit; after the unit, this file has only zeros.
+    """Return the physical offset and the size of the newest message of a consume queue; None if the queue has no message.
 
-    None if the queue has no used unit.
+    The newest file that is not empty contains the newest message's unit. All units after it in this file are zeros.
     """
     for path in reversed([path for path in listed(queue) if is_file_name(path.name)]):
         try:

@@ -43,7 +43,8 @@ def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) ->
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
     """Return the store's other tables, such as topics and groups. Call this after the end position of the log is determined.
     Raises StoreError."""
-    # Names of backups count, too, because a table that RocketMQ is replacing exists for a moment only as its backup.
+    # While RocketMQ replaces a table, only the table's backup file (``.bak``) exists for a moment.
+    # The names of the backup files are therefore read, too.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 

@@ -40,8 +40,8 @@ class Pace:
         self._due_s = monotonic()
 
     def take(self, size_bytes: int) -> None:
-        """Wait until a number of further bytes may be copied. The copy does not catch up on time that it lost to a slow
-        disk."""
+        """Wait until a number of further bytes may be copied. If a slow disk has delayed the copy, the copy does not become
+        faster than the limit afterwards."""
         if self._bytes_per_s:
             now_s = self._monotonic()
             if self._due_s > now_s:

@@ -1,4 +1,5 @@
-"""Runs all rounds of all flush strategies; makes, compares and draws their report."""
+"""Runs the rounds of a flush benchmark, in which all flush strategies are measured. Makes a report of the results, compares two
+reports, and draws a report as a picture."""
 
 from __future__ import annotations
 
@@ -292,7 +293,8 @@ def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportD
 
 
 def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Compared:
-    bounded = first["high"] >= 0 and second["high"] >= 0  # the bound -1 stands for infinity
+    # A report has the upper bound -1 for infinity, and an infinite interval makes no difference certain.
+    bounded = first["high"] >= 0 and second["high"] >= 0
     apart = first["high"] < second["low"] or second["high"] < first["low"]
     return Compared(
         label, name, first["mean"], second["mean"], round(second["mean"] / first["mean"], 4), bounded and apart

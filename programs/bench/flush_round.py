@@ -157,7 +157,8 @@ async def run_round(plan: FlushPlan, contender: Contender, number: int, place: i
 async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, number: int, place: int) -> FlushRound:
     writers = Writers(broker, plan)
     store = broker.state.store
-    await broker.put([Message(TOPIC, b"")])  # The first message creates the topic and the log's first file.
+    # This message creates the topic and the log's first file, so that their creation is not measured.
+    await broker.put([Message(TOPIC, b"")])
     if plan.warmup_s:
         await writers.run(plan.warmup_s)
     gc.collect()
@@ -227,11 +228,12 @@ class FlushPlan:
     warmup_s: float = 0.5
     rounds: int = 5
     quiet_s: float = 0.0
-    """Maximum time in seconds that each measurement waits until other processes use few processors."""
+    """Maximum time in seconds that a measurement waits before its start, until other processes use few of the processors."""
     settings: tuple[str, ...] = ()
     """Settings of every strategy's broker as ``key=value``."""
     power_cut_s: float = 1.0
-    """Duration in seconds of each strategy's run on a simulated disk with power cuts; 0: no such run."""
+    """Duration in seconds of the load on a simulated disk, on which power cuts are simulated for each strategy; 0 for no
+    simulated power cuts."""
 
     def as_json(self) -> dict[str, Any]:
         plain = attrs.asdict(self, filter=lambda attribute, _value: attribute.name not in ("contenders", "folder"))

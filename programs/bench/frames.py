@@ -1,6 +1,8 @@
-"""Requests that are encoded once and then patched: the parts that change have a fixed width and a known position.
+"""Makes the frames of a benchmark's requests. A frame is encoded only once, and its changing values are overwritten for each
+request.
 
-A frame is made by the normal encoder with recognizable placeholder values, whose positions are searched once.
+The normal encoder makes the frame with placeholder values. The positions of the placeholders are then searched once. Each value
+has the same width as its placeholder, so it can replace the placeholder in the encoded frame.
 """
 
 from __future__ import annotations
@@ -44,15 +46,17 @@ def body_of(size_bytes: int) -> bytes:
 
 
 class SendFrame:
-    """The frame of one slot's send requests. A connection has one request of each slot in flight, and each slot has its own
-    opaque.
+    """The frame of the send requests of one slot of a connection.
+
+    A connection has a fixed number of slots. Each slot has one request in flight, and uses an opaque that no other slot uses.
 
     Args:
         slot: the slot's number; the frame's opaque is ``OPAQUE_BASE + slot``.
         queue: the queue to send to.
         body: the body of each message.
         batch: the number of messages in the request.
-        access: the credentials. With a signer each frame is encoded again, because the signature covers the changing parts.
+        access: the credentials. If requests are signed, each frame is encoded again, because the signature covers the changing
+            values.
     """
 
     __slots__ = ("_access", "_batch", "_body", "_born_at", "_counters_at", "_frame", "_head", "_queue", "_slot")
@@ -183,8 +187,8 @@ def _only(frame: bytes, mark: bytes) -> int:
 
 
 def slot_of(frame: bytes) -> int:
-    """Return the number of the request slot that an answer belongs to. The answer's header must be JSON, as the request's
-    header is."""
+    """Return the number of the slot to whose request an answer belongs. The answer's header must be JSON, which the broker
+    sends if the request's header is JSON."""
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 

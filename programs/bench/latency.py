@@ -1,7 +1,8 @@
-"""Measures the time from sending a message to its arrival by a held pull, at a given rate.
+"""Measures the latency from the sending of a message to its arrival at a consumer, at a given rate of messages.
 
-One connection sends by the clock, whether or not answers arrive; another holds a pull at every queue. Each body begins with the
-time of sending, so no bookkeeping is needed, and messages of earlier runs are recognized by their time.
+One connection sends messages at fixed times, whether or not answers arrive. Another connection has a pull request waiting at
+every queue. Each message body begins with the time of sending, from which the latency is computed. Messages of earlier runs are
+recognized by their time of sending, and ignored.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class LatencyResult:
     """Median time in ms from writing a send request to reading its answer."""
     send_p99_ms: float
     late_p99_ms: float
-    """Delay in ms by which the client sent messages later than planned (99th percentile). This is the client's own error."""
+    """Delay in ms between the planned and the real time of a send (99th percentile). The client causes this delay, not the
+    broker."""
     client_cpu_us: float
     broker_cpu_us: float | None
     size_bytes: int

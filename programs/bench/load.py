@@ -1,4 +1,5 @@
-"""Connections that make load. Each keeps a fixed number of requests in flight: an answer triggers the next request."""
+"""Connections that load a broker in a benchmark. Each connection keeps a fixed number of requests in flight, and sends the next
+request when an answer arrives."""
 
 from __future__ import annotations
 

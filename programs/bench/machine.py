@@ -1,4 +1,5 @@
-"""Facts about the machine that figures depend on: processor, kernel, disk, file system, versions of packages."""
+"""Collects the facts about the machine on which the results of a benchmark depend: its processor, kernel, disk and file system,
+and the versions of packages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
 """Measures how many acknowledged messages a power cut can lose with a flush strategy.
 
-The broker runs unchanged, with its flush service, its threads and the system's clock. Only its disk is simulated in memory and
-was synced (:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is reset to its states at some acknowledgements: the
-acknowledgement with the most unsynced data, and random acknowledgements. Each time all data that was not synced is dropped, a
-store is opened on the rest, and the acknowledged messages that recovery does not find are counted.
+The broker runs unchanged, with its flush service, its threads and the system's clock. Only its disk is simulated
+(:mod:`flintmq.testing.simulated_disk`). The simulated disk is in memory, and records which data is synced.
+
+After the run, power cuts are simulated at several acknowledgements: the acknowledgement with the most unsynced data, the last
+one, and some random ones. For each power cut, the disk is reset to its state at the acknowledgement, and all data that was not
+synced is dropped. A store is then opened on the remaining data. The acknowledged messages that its recovery does not find are
+counted.
 """
 
 from __future__ import annotations
@@ -88,7 +91,8 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
-            # A flush strategy that cannot work on the simulated disk fences the store at this first message.
+            # If a flush strategy cannot work on the simulated disk, this first message makes it fence the store.
+            # The store then accepts no more messages, so no load is run.
             with contextlib.suppress(RefusedError):
                 await broker.put([Message(TOPIC, b"")])
 

@@ -1,4 +1,5 @@
-"""Runs one measurement of the brokers of a topic: routes, connections, warm-up, measurement."""
+"""Runs one benchmark of the brokers of a topic. A run gets the topic's route, connects to its brokers, loads them for the
+warm-up, and then measures."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from flintmq.remoting.client.transport import parse_address
 
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
-"""Seconds between two requests for a new topic's route. The benchmark row `start` includes this pause, so the pause is
-short."""
+"""Pause in seconds between two requests for the route of a new topic. The pause is short because it is part of the measured
+time from a broker's start to its first acknowledged send."""
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
@@ -77,9 +78,9 @@ class BenchResult:
     error_codes: dict[str, int]
     """Number of refused requests, keyed by response code."""
     client_cpu_us: float
-    """Processor time of this client per message."""
+    """Processor time of this client per message, in µs."""
     broker_cpu_us: float | None
-    """Processor time of the broker's process and its children per message; None if unknown."""
+    """Processor time of the broker's process and its children per message, in µs; None if unknown."""
     connections: int
     """Number of connections to each broker that has queues of the topic."""
     inflight: int
@@ -171,7 +172,8 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 
     def of_broker(filled: list[MessageQueue]) -> MakeConnection:
         def make(tally: Tally, number: int) -> WindowConnection:
-            # Each queue has one reader, unless there are more connections than queues.
+            # The queues are divided among the connections, so that only one connection pulls each queue.
+            # If there are more connections than queues, several connections pull the same queue.
             mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
             frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
             return PullConnection(tally, frames, [offsets[queue] for queue in mine])

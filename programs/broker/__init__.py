@@ -1,1 +1,1 @@
-"""The broker: its assembly, its start and stop, and the parts that only a broker has."""
+"""The broker: modules that assemble, start and stop a broker, and parts that FlintMQ's name server does not have."""

@@ -181,8 +181,8 @@ class Assembly:
         state.producers.close_channel(channel)
 
     def _role_changed(self) -> None:
-        """Prepare the store of a slave that becomes a master. The broker's services learn of the new role only afterwards, so
-        none of them has appended a message before."""
+        """Prepare the store of a slave that becomes a master. This method is called before the services are notified of the new
+        role, so no service has appended a message yet."""
         if self.state.role.takes_writes:
             self.state.store.number_messages()
             _begin_epoch_if_replicated(self.state)
@@ -198,7 +198,7 @@ class Assembly:
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:
-            # The stop continues after a failed sync: tables are saved without consumer offsets past the end of the synced log.
+            # The stop continues if the sync fails. Tables are then saved without consumer offsets past the synced log's end.
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 
@@ -221,7 +221,11 @@ def _check_small_files(store: MessageStore) -> list[str]:
 
 
 def _prepare_tables(state: BrokerState, *, is_incomplete: bool) -> None:
-    """Adapt the tables to the messages of the store. The tables of a slave are copied from its master instead."""
+    """Adapt the tables to the messages that the store has after its recovery.
+
+    Add topics that are missing in the table of topics. After an unclean stop, lower the consumer offsets that are past the end
+    of their queue. A slave does neither, because it copies these tables from its master. Record the queues of the store.
+    """
     store = state.store
     if state.role.takes_writes:
         _complete_topics(state, is_incomplete=is_incomplete)
@@ -278,7 +282,8 @@ def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
 
 
 def _begin_epoch_if_replicated(state: BrokerState) -> None:
-    """Begin a new epoch of the store if the store once belonged to a master with slaves."""
+    """Begin a new epoch of the log if the store once belonged to a master with slaves. Another broker may then continue a copy
+    of the same log, and different epochs distinguish the two logs."""
     if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
         state.store.become_master()
 

@@ -71,8 +71,8 @@ class Authenticators:
 
 
 class _Noted:
-    """Wraps an authenticator to count its calls and failures. Failures never switch an authenticator off, because then
-    everybody would be let in."""
+    """Wraps an authenticator of a plugin to count its calls and failures. An authenticator is never switched off after
+    failures, because the server would then accept requests without authentication."""
 
     def __init__(self, inner: Authenticator, part: Part) -> None:
         self._inner = inner

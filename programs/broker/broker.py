@@ -1,7 +1,8 @@
 """The broker: assembles kernel, store, state, processors and sockets, and starts and stops them in order.
 
-The start: lock → configuration → plugins → recovery → dispatchers catch up → listen → register. No port is open before recovery
-has ended. The stop is the reverse. The ``abort`` file is removed last, and only if everything is on disk.
+The steps of a start are: read the configuration → load plugins → lock the store → recover the store → dispatch the remaining
+messages → listen → register with name servers. No port is open before recovery has ended. A stop reverses the steps. It removes
+the ``abort`` file last, and only if everything is on disk.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ class Broker(Service):
         return self._assembled().served.server
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures that answer GET_BROKER_RUNTIME_INFO (request 28); empty before the broker's start. Call it only on
-        the loop thread."""
+        """Return the figures that the broker sends as its answer to GET_BROKER_RUNTIME_INFO (request code 28). Before the
+        broker's start there are none. Call this method only on the loop thread."""
         return self.state.figures.texts() if self._assembly is not None else {}
 
     @property
@@ -143,7 +144,8 @@ class Broker(Service):
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """Words that services add to the READY line, keyed by name, such as ``metrics`` → ``127.0.0.1:5557``."""
+        """Values that services add to the line that ``flintmq`` prints when the broker is ready (READY line), keyed by name. An
+        example is the key ``metrics`` with the value ``127.0.0.1:5557``."""
         return self._assembled().services.ready_words()
 
     @property
@@ -239,15 +241,17 @@ class Broker(Service):
             self.state.figures.add(watchdog.figures)
             self.state.alarms.add(watchdog.alarms)
 
-    # calls from the broker's own process
+    # methods for callers in the broker's own process
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
         """Store messages without a socket, and return their results.
 
-        On the broker's loop thread the messages are appended at once; ``await`` the result to wait for the durability that the
-        flush strategy promises. On any other thread the call returns when the messages are durable. An exception is a thread
-        with a running event loop, if the broker was started with ``async with``: that loop must not wait for a disk, so the
-        call returns after the append, and the result can be awaited. Messages with ``wait_store=False`` are never waited for.
+        On the broker's loop thread, the call returns after the messages are appended. Await the result to wait for the
+        durability that the flush strategy promises. On any other thread, the call returns when the messages are durable.
+
+        There is an exception if the broker was started with ``async with``, and the calling thread has a running event loop.
+        This event loop must not wait for a disk, so the call returns after the append, and the result can be awaited. A message
+        with ``wait_store=False`` is not waited for on any thread.
 
         Raises:
             RefusedError: a message is not acceptable, the store accepts none now, or this is a forked child process.

@@ -1,4 +1,7 @@
-"""Answers the request GET_BROKER_REPORT: the last start, the content of the quarantine, and the origin of each setting."""
+"""Answers the request GET_BROKER_REPORT with the last start, the content of the quarantine, and the origin of each setting.
+
+The quarantine is the folder with the parts that were removed from the commit log, such as damaged records.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
 
 FILES_MAX: Final = 50
-"""Maximum number of files in the quarantine, and of removed parts of the log, that a report lists."""
+"""Maximum number of quarantined files, and of removed parts of the commit log, in one report."""
 VALUE_MAX_CHARS: Final = 1_000
 CHANGED: Final = "changed at run time"
 _WHY: Final = {
@@ -50,8 +53,8 @@ class BrokerReportProcessor(DeclaredProcessor):
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
-        """(configuration, settings) of the last broker report; None before the first report. The settings are kept because
-        finding them takes two milliseconds."""
+        """(configuration, settings with their origins) of the last broker report; None before the first report. The settings
+        are kept, because finding their origins takes two milliseconds."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:

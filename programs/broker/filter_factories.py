@@ -25,8 +25,9 @@ def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory
     If a third party's filter raises an error, the error is counted for the filter's plugin, and the message does not match.
 
     Raises:
-        PluginError: no plugin registered the type, or a third party's factory returns an object that is not a filter. The
-            factory is tried with the expression ``*``, which it may refuse.
+        PluginError: no plugin registered the type, or a third party's factory returns an object that is not a filter. To check
+            this, the factory is called once with the expression ``*``. It is not an error if the factory refuses this
+            expression.
     """
     registered = kernel.registries.filters.pick(expression_type)
     factory = kernel.make(registered, registered.value, kernel.context(registered, PluginContext))

@@ -46,7 +46,7 @@ class Puttable(Protocol):
 
 @attrs.frozen
 class PutMessageResult:
-    """The place and the ids of a message that was put without a socket."""
+    """The topic, queue, offsets and ids of a message that was put without a socket."""
 
     topic: str
     queue_id: int
@@ -135,7 +135,8 @@ class PutBatch(Sequence[PutMessageResult]):
 
 @attrs.frozen(eq=False)
 class Itself:
-    """This process, as the sender and the reader of messages that are put and pulled without a socket."""
+    """The addresses of this process. The broker gets this object instead of a client's connection if messages are put or pulled
+    without a socket."""
 
     packed_host: bytes
     remote_address: str

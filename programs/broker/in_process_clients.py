@@ -1,7 +1,8 @@
 """Connections for clients in the broker's process: pairs of sockets, and the answers of a name server about this broker.
 
-A pair of sockets needs no port and no address. Everything else is as over the network: frames, limits, access rules, held
-pulls, requests to the client, and a stop that sends pending answers.
+A pair of sockets needs no port and no address. Otherwise these connections work like network connections: they use the same
+frames, limits, access rules and held pulls. The broker can send requests to the clients, and a stop of the broker sends the
+pending answers before it closes the connections.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class InProcessClients:
         state.role.changed.subscribe(self._topics_changed)
 
     def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
-        """Serve a connection from the broker's own process. The client's address has a running number as its port."""
+        """Serve a connection from the broker's own process. The port in the client's address is a running number, because a
+        pair of sockets has no ports."""
         server = self._names if asks_for_routes else self._server
         server.join(sock, (self._host, next(self._numbers) % _PORTS))
 

@@ -109,8 +109,8 @@ class IsolatedDispatcher:
 
     @contextmanager
     def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
-        """Count an error that the ``with`` block raises as a failure of the dispatcher. Raise the error again if the dispatcher
-        is essential and ``passes`` is true."""
+        """Count an error that the ``with`` block raises as a failure of the dispatcher. The error of an essential dispatcher is
+        raised again, unless ``passes`` is false. Otherwise the error is suppressed."""
         try:
             yield
         except Exception as error:

@@ -23,8 +23,8 @@ _LOOK_S: Final = 1.0
 """Seconds between checks whether registrations of consumers have changed. A killed broker loses the changes since the last
 check."""
 _REST: Final = 20
-"""Factor by which the pause after a write of the registrations of consumers is longer than the write, so that frequent changes
-cost little."""
+"""Pause after a write of the registrations of consumers, as a multiple of the write's duration. Because of the pause, frequent
+changes cost little."""
 _NAMED_MAX: Final = 10
 
 
@@ -92,8 +92,8 @@ class KeptConsumers:
         return decode_kept(disk.read(self._path))
 
     def ready(self) -> None:
-        """Start to write changed registrations of consumers, and to drop restored consumers that do not connect again, because
-        clients can connect from now on."""
+        """Start two timers, because clients can connect from now on. One timer writes the registrations of consumers if they
+        have changed. The other timer drops restored consumers that have not connected again."""
         self._api.work.every(_LOOK_S, self._look, "registrations", self._rest_s)
         self._api.work.every(KEPT_S, self._drop, "kept consumers")
 

@@ -1,11 +1,13 @@
 """Detects when the event loop is blocked, for example by a plugin, and shows the stack of the code that blocks it.
 
-A few times a second, the watchdog's thread asks the event loop to run a callback, the *beat*. If the beat does not run within
-``loop_blocked_warn_ms``, or within a fifth of this limit, the watchdog's thread reads the stack of the loop's thread, its
-innermost lines first.
+A few times a second, the watchdog's thread asks the event loop to run a callback, the *beat*. If the beat has not run after a
+fifth of ``loop_blocked_warn_ms``, the watchdog's thread reads the stack of the loop's thread, its innermost lines first. If the
+beat has not run after the whole ``loop_blocked_warn_ms``, the watchdog's thread reads the stack again, and counts the loop as
+blocked.
 
-On the loop only the beat runs. Each finding is counted, and logged at the first, tenth, hundredth … time. A loop is reported as
-slow if half of all beats wait for a fifth of the limit, even if the loop is never blocked for the whole limit.
+The event loop itself runs only the beat. A block is logged at the first, tenth, hundredth … time with the same stack. A loop is
+reported as slow if half of the latest beats wait for a fifth of the limit or longer, even if the loop is never blocked for the
+whole limit.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # _stopped is checked after clear(): if clear() undid the set() of a concurrent stop(), _stopped is already set.
+            # A concurrent stop() sets _stopped before it calls set(). If clear() has undone that set(), this check still ends
+            # the thread.
             if self._stopped:
                 return
             if self._loop.is_closed():
@@ -188,9 +191,9 @@ class LoopWatchdog:
 def _frame_of(thread: int) -> FrameType | None:
     """Return the current frame of a thread.
 
-    Garbage collection is disabled during the call of ``sys._current_frames``. The call holds no references to the frames that
-    it reads: a garbage collection would let other threads run, which may free the frames, and the result would contain other
-    objects (CPython 3.11 and 3.12.0).
+    Garbage collection is disabled during the call of ``sys._current_frames``. In CPython 3.11 and 3.12.0, the call holds no
+    references to the frames that it reads. A garbage collection would let other threads run, and these threads may free the
+    frames. The result of the call would then contain other objects.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -31,8 +31,8 @@ small."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """Return the figures of plugins for answers to the request GET_BROKER_RUNTIME_INFO. ``pluginErrors`` is the number of errors
-    in all plugins. The result also has separate figures for each third-party plugin and for each plugin that failed."""
+    """Return the figures of plugins for answers to the request GET_BROKER_RUNTIME_INFO. ``pluginErrors`` is the number of
+    errors in all plugins. The result also has separate figures for each third-party plugin and for each plugin that failed."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
     parts: dict[str, list[Part]] = {}

@@ -55,7 +55,7 @@ class Pools:
     """The bounded queues of waiting requests, each created when its name is first used. For the loop thread only.
 
     Args:
-        held: ends the threads of the queues.
+        held: the exit stack that ends the threads of the queues when the server stops.
         admission: the capacities of a broker's own queues; None to give all queues the same capacity.
     """
 
@@ -197,8 +197,8 @@ class PluginServer:
         """Yield the server's numbers of requests, connections and refused requests.
 
         Args:
-            not_durable: the numbers of further requests, which were refused although their messages are stored, keyed by
-                reason.
+            not_durable: the numbers of requests that were refused because their messages are stored but maybe not durable,
+                keyed by reason. They are added to the server's refused requests.
         """
         server = self.server
         yield Measurement("flintmq_requests_total", server.processed, kind="counter")

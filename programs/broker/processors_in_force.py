@@ -39,11 +39,11 @@ def default_processor_of(registries: Registries, server: str) -> Registered[Serv
 
 
 def _one_per_code(processors: Iterable[Registered[ServerPart]]) -> tuple[Registered[ServerPart], ...]:
-    """Return the request processors so that each request code belongs to only one processor.
+    """Return the request processors, with each request code assigned to only one processor.
 
-    A third party's processor takes precedence over a built-in one. Built-in processors without remaining codes are left out. If
-    the third party gives only a code's number, the code inherits the built-in declarations for access control and the audit
-    log.
+    If a third party's processor and a built-in processor declare the same code, the third party's processor gets the code. A
+    built-in processor without remaining codes is left out. If the third party's processor declares the code without an access
+    rule, the code keeps the access rule and the audit setting of the built-in processor.
 
     Raises:
         PluginError: two third parties, or two built-in processors, claim one code.

@@ -1,4 +1,4 @@
-"""Runs event loops, and work on event loops, to the end, even if a plugin exits or the caller is cancelled."""
+"""Runs event loops, coroutines and functions to their end, even if a plugin calls ``sys.exit()`` or the caller is cancelled."""
 
 from __future__ import annotations
 

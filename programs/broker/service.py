@@ -46,7 +46,7 @@ _STOPPED_POLL_S: Final = 1.0
 
 
 def tell_ignored(loaded: LoadedConfig) -> None:
-    """Log a warning for each line of a RocketMQ file that has no effect, with its place and the reason."""
+    """Log a warning for each line of a RocketMQ file that has no effect. The warning names the line and the reason."""
     for entry in loaded.ignored:
         _CONFIG_LOG.warning("config.ignored", "%(entry)s", entry=entry)
 
@@ -88,7 +88,7 @@ class Service(ABC):
         self._started = True
 
     async def stop(self) -> None:
-        """Stop the parts of the server in order. Idempotent."""
+        """Stop the server, and release its resources in the reverse order of the start. Idempotent."""
         if self._runs:
             self._stopped = True
             await self._release()
@@ -99,7 +99,8 @@ class Service(ABC):
 
     @abstractmethod
     async def _start(self) -> None:
-        """Start the parts of a server; ``_held`` releases their resources."""
+        """Start the sockets, threads and timers of the server. Their resources are added to the exit stack ``_held``, which
+        releases them."""
 
     async def _release(self) -> None:
         """Release all resources of the server, even after an incomplete start."""
@@ -227,8 +228,9 @@ class Timers:
 
     Args:
         clock: schedules the timers.
-        part_of: called with a new timer's name. If a third party's plugin starts the timer, it returns the object that counts
-            the timer's calls and failures. For other timers it returns None, and this class logs their failures.
+        part_of: function of a new timer's name. If a third party's plugin starts the timer, the function returns the object
+            that counts the timer's calls and failures. For other timers the function returns None, and this class logs their
+            failures.
     """
 
     def __init__(

@@ -69,8 +69,8 @@ class Services:
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
         self._alarming: list[tuple[Registered[ServiceFactory], Service]] = []
-        """The services that have alarms or a health. The list is kept, because finding these services takes longer than asking
-        them."""
+        """The services that report alarms or their current problem. The list is kept, because finding these services takes
+        longer than querying them."""
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
@@ -126,8 +126,8 @@ class Services:
         return found
 
     def ready_words(self) -> dict[str, str]:
-        """Return the words that started services add to the READY line. If several services return a word with the same name,
-        the first service's word is used."""
+        """Return the words that started services add to the line ``READY …``, which the process prints when the broker is
+        ready. If several services return a word with the same name, the first service's word is used."""
         found: dict[str, str] = {}
         for entry, service in self._started:
             if isinstance(service, SupportsReadyWords):
@@ -200,10 +200,10 @@ class Services:
                 task.cancel()
 
     def persist(self) -> None:
-        """Let each started service save its positions to disk, such as the queue offset up to which it has moved delayed
-        messages to their topics. The log is already synced.
+        """Let each started service save its positions to disk. An example is the queue offset up to which a service has moved
+        delayed messages to their topics. The log is already synced.
 
-        The last service goes first, because a feature may store offsets in a table that an earlier service writes. Never
+        The last service saves first, because a service may store its offsets in a table that an earlier service writes. Never
         raises.
         """
         for entry, service in reversed(self._started):
@@ -212,7 +212,7 @@ class Services:
                     try:
                         service.persist()
                     except StoreError as error:
-                        # After a failed write, the file keeps the delivery positions that the service wrote before.
+                        # After a failed write, the service's file keeps the positions that the service wrote before.
                         self._log.error(
                             "table.not_written",
                             "the newest positions of the service %(service)s are lost: %(error)s",
@@ -221,7 +221,7 @@ class Services:
                         )
 
     def figures(self) -> dict[str, str]:
-        """Return the figures of all services, including the trouble that services have reported."""
+        """Return the figures of all services, and the current problem of each service that reports one."""
         found: dict[str, str] = {}
         for entry, service in self._made:
             part = self._kernel.part(entry)
@@ -235,7 +235,7 @@ class Services:
         return found
 
     def alarms(self) -> list[Alarm]:
-        """Return the alarms of all services, including the trouble that services have reported."""
+        """Return the alarms of all services, and an alarm for each service that reports a current problem."""
         found: list[Alarm] = []
         for entry, service in self._alarming:
             part = self._kernel.part(entry)
@@ -277,7 +277,7 @@ class _Follower:
 def _read_older(
     service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
 ) -> Sequence[memoryview] | None:
-    """Return a service's records of messages that the store has already deleted. The records are checked.
+    """Return records that a service provides for messages that the store has already deleted. The records are checked.
 
     None if the service has no records, is switched off, or fails; a failure is counted.
     """

@@ -99,8 +99,8 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # Each rule for tags codes records the log position from which it applies.
-            # After a failed write, the position that was recorded before stays in force.
+            # A plugin's rule computes the tags codes of a topic from a recorded log position on. If recording a new position
+            # fails, the position that was recorded before remains valid.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
@@ -151,8 +151,8 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Create the consume queues with the factory of the configured dispatcher ``consume_queue``."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        # Other dispatchers get a DispatcherContext, which contains the open store.
-        # The consume queues get a FolderContext without it, because they are created before the store is open.
+        # The consume queues get a FolderContext, because they are created before the store is open. Other dispatchers are
+        # created later, and get a DispatcherContext, which contains the open store.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

@@ -31,11 +31,11 @@ _HOLD_TICK_S: Final = 0.05
 _DISPATCH_S: Final = 1.0
 _PUT_TIMES_S: Final = 60.0
 _REST: Final = 50
-"""Factor by which the pause after a write of the topics and groups is longer than the write, so that changes in a large table
-cost little."""
+"""Pause after a write of the topics and groups, as a multiple of the write's duration. Because of the pause, changes in a large
+table cost little."""
 _NOTES_MAX: Final = 10_000
-"""Maximum number of entries that a table's journal may have more than the table. If the journal has more, the table is written
-at once, because a start of the broker reads the whole journal."""
+"""Maximum difference between the number of entries in a table's journal and in the table. If the journal becomes longer, the
+table is written at once, because a start of the broker reads the whole journal."""
 
 
 class UpkeepPlugin:
@@ -98,8 +98,8 @@ class NotedTables:
         self._rests_until_s = 0.0
 
     def look(self) -> None:
-        """Write the changed tables in a thread, because tables may be large. Pause afterwards, because the changes are already
-        safe in the tables' journals."""
+        """Write the changed tables in a thread, because tables may be large. During the pause after the last write, do nothing
+        unless a journal is too long. The pause loses no changes, because the changes are already in the tables' journals."""
         is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
             table.noted > len(table) + _NOTES_MAX for _, table in self._tables()
         )
@@ -217,8 +217,8 @@ class HeldPulls(_Timed):
     """Answers held pull requests when their time is up, and when the broker stops. For the loop thread only."""
 
     def start(self) -> None:
-        """Start timers for held pull requests. The timers answer requests whose time is up and requests whose queue has got
-        messages, and dispatch readable records that were not dispatched when they became readable."""
+        """Start timers for held pull requests. Two timers answer requests whose time is up and requests whose queue has new
+        messages. A third timer dispatches records that are already readable but not dispatched yet."""
         api = self._api
         held = api.outlet.held
         check_s = api.settings.current.pull.hold_check_interval_ms / 1000
@@ -248,7 +248,8 @@ class Statistics(_Timed):
     315). For the loop thread only."""
 
     def start(self) -> None:
-        """Start timers that sample the broker's counters and begin each new minute of append times."""
+        """Start a timer that samples the broker's counters, and a timer that starts new statistics of the append times every
+        minute."""
         stats = self._api.figures.counts
         self._api.work.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
         self._api.work.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")

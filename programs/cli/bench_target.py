@@ -142,7 +142,8 @@ def measure_in_turn(
 
     Args:
         once: the function that runs the benchmark once against a broker, and returns the result.
-        bench: the settings of the load. The second broker is measured with the credentials of the command line instead.
+        bench: the settings of the load. For the second broker, the credentials of the command line replace the credentials in
+            these settings.
         target: the first broker to measure.
         asked: the values of the command's options. ``--against`` names the second broker.
     """

@@ -23,7 +23,8 @@ class ServedChild:
 
     Args:
         arguments: the arguments of ``flintmq run``.
-        start_timeout_s: seconds until the READY line; recovering a large store takes long.
+        start_timeout_s: seconds to wait for the line ``READY …``, which the process prints when it is ready. The recovery of a
+            large store takes long.
 
     Raises:
         CommandError: the process did not start; the error has the output and the exit code of the process.

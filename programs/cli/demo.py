@@ -276,8 +276,8 @@ async def _consume(client: ClientInstance, messages: int, result: DemoResult, pr
 
 
 def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: list[str]) -> None:
-    """Add a problem for each lost or repeated message, each changed body, key or place, and each message that is out of
-    order."""
+    """Add a problem for each message that is lost, repeated, out of order or was never acknowledged, and for each changed body,
+    key or id. Received messages are compared with sent messages at the same queue offset."""
     places = {(s.result.queue.queue_id, s.result.queue_offset): s for s in sent}
     if len(places) != len(sent):
         problems.append(f"{len(sent)} messages were acknowledged at {len(places)} places")

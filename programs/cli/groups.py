@@ -115,7 +115,7 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> GroupView:
         if topic is not None:
-            await admin.client.routes.route(topic)  # if the topic does not exist, this request makes the command fail
+            await admin.client.routes.route(topic)  # If the topic does not exist, this request makes the command fail.
         return await known_group(admin, group, silent, topic or "")
 
     found = with_admin(work)

@@ -212,8 +212,8 @@ def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) 
 
 
 def where(text: str, option: str) -> tuple[Where, int]:
-    """Return the position at which consuming begins, and the time in milliseconds since 1970 if consuming begins at a time.
-    Raises CommandError."""
+    """Return the kind of position at which consuming begins, and a time in milliseconds since 1970, which applies only to the
+    kind ``FROM_TIMESTAMP``. Raises CommandError if the text is neither the name of a position nor a time."""
     if text in NAMES and text != FROM_TIMESTAMP:
         return begin_of(text)
     try:

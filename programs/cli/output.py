@@ -1,8 +1,8 @@
 """Prints tables for people and JSON for programs. Results go to stdout, warnings and errors to stderr.
 
-Names, properties and bodies may come from anyone. Everything that is printed here goes through :func:`safe`, so that it cannot
-control a terminal. JSON contains such characters as ``\\uXXXX``. Only ``--raw`` prints bodies unchanged
-(:mod:`.message_output`).
+Names, properties and bodies come from clients, and may contain characters that control a terminal. Therefore everything that is
+printed here goes through :func:`safe`, which escapes these characters. JSON contains them as ``\\uXXXX``. Only ``--raw`` prints
+bodies unchanged (:mod:`.message_output`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WIDTH_WITHOUT_TERMINAL = 160
 WIDTH_IN_PIPE_MAX = 1_000
-"""Maximum width, in columns, of a table that is printed to a pipe. The rows of a wider table are printed as cards."""
+"""Maximum width, in columns, of a table that is printed to a pipe. A wider table is printed with one line per value."""
 TEXT_MIN_CHARS = 24
 """Minimum width of a table's column whose text is broken into lines."""
 

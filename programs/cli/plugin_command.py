@@ -33,10 +33,10 @@ _EXPECTED = (
 
 
 class PluginCommand(Command):
-    """A plugin's command under its registered name. An error that is not expected names the plugin.
+    """A plugin's command under its registered name. An unexpected error is raised as a PluginError that names the plugin.
 
     Args:
-        registered: the command and its plugin. The plugin's own object stays as it is.
+        registered: the command and its plugin. The plugin's command object is not changed.
     """
 
     def __init__(self, registered: Registered[CommandSpec]) -> None:

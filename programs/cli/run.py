@@ -225,10 +225,12 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
 
 
 def _by_our_name(setting: str) -> str:
-    """Return a ``--set`` option with FlintMQ's key in place of RocketMQ's key, if each broker has its own value of the setting.
+    """Return a ``--set`` option with RocketMQ's key replaced by FlintMQ's key, if each broker needs a different value of the
+    setting.
 
-    ``flintmq run --brokers`` adds its own option with FlintMQ's key for each broker. With RocketMQ's key in the first option,
-    the broker would get the setting under two keys, which is an error.
+    ``flintmq run --brokers`` adds a second ``--set`` option for the same setting to the command of each broker. The second
+    option has FlintMQ's key. If the first option had RocketMQ's key, the broker would get the setting under two keys, which is
+    an error.
     """
     name, _, value = setting.partition("=")
     keys = aliases().get(name, ())
@@ -309,12 +311,12 @@ def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[st
 
 
 def _as_words(words: Mapping[str, str]) -> str:
-    """Return the words that services add to the READY line, as ``name=word``."""
+    """Return the words that services add to the line ``READY …`` of the process, each as ``name=word`` after a blank."""
     return "".join(f" {name}={word}" for name, word in words.items())
 
 
 def _told(name_server: NameServer) -> str:
-    """Return the word ``namesrv=HOST:PORT`` of the READY line."""
+    """Return the word ``namesrv=HOST:PORT`` of the line ``READY …``, which the process prints when it is ready."""
     return f"namesrv={host_port(reachable_host(name_server.host), name_server.port)}"
 
 

@@ -1,8 +1,9 @@
-"""Runs a server process: catches signals before anything starts, prints READY once, and stops in order.
+"""Runs a server process: catches signals before anything starts, prints one line ``READY …`` when it is ready, and stops in
+order.
 
 SIGTERM, SIGINT and SIGHUP stop the server, and the process exits with code 0. A signal during the start has the same effect:
-the parts that have started are stopped. If the store is fenced, the server stops, and the process exits with code 5
-(``StoreFencedError``).
+the services that have started are stopped. A store is fenced after a failed sync or write: it then refuses all further writes.
+If the store is fenced, the server stops, and the process exits with code 5 (``StoreFencedError``).
 """
 
 from __future__ import annotations
@@ -73,14 +74,15 @@ class StopSignals:
 
 
 class FenceWatch:
-    """A plugin that ends the process when the store is fenced, so that the process's supervisor starts it again."""
+    """A plugin that ends the process when the store is fenced, because a fenced store refuses all writes until the next start.
+    The process's supervisor can then start the process again."""
 
     plugin_name = "fence_watch"
 
     def __init__(self, stop: StopSignals) -> None:
         self._stop = stop
         self.reason: str | None = None
-        """Why the store is fenced; None if the store is not fenced."""
+        """Why the store is fenced, which means that it refuses all writes; None if the store is not fenced."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
         """Stop this process when a pipe is closed, because the pipe's other end belongs to the parent process. Loop thread.
@@ -156,7 +158,7 @@ def store_folder(loaded: LoadedConfig) -> Path:
 
 
 def ready_word(path: Path) -> str:
-    """Return a path as a word of the READY line. Blanks, percent signs and unprintable characters are encoded as in URLs.
+    """Return a path as a word of the line ``READY …``. Blanks, percent signs and unprintable characters are encoded as in URLs.
 
     The line can be split at blanks; ``urllib.parse.unquote`` then returns the path.
     """
@@ -168,12 +170,12 @@ def _quoted(character: str) -> str:
 
 
 Start = Callable[[AsyncExitStack, FenceWatch], Coroutine[Any, Any, str]]
-"""Function that starts all services of a process on the exit stack, and returns the words that follow READY in the READY
-line."""
+"""Function that starts all services of a process on the exit stack. It returns the words that follow ``READY`` in the line that
+the process prints when it is ready."""
 
 
 def serve(start: Start, loop_name: str) -> None:
-    """Run services until a signal arrives or the store is fenced.
+    """Run services until a signal arrives, or until the store is fenced, which means that it refuses all writes.
 
     Args:
         start: starts the services.

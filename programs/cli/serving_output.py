@@ -152,7 +152,7 @@ class ServingOutput:
     def end(self) -> None:
         """Wait shortly until everything is written, and restore the original outputs. Idempotent.
 
-        A blocked output keeps its thread, which ends with the process, so that nothing else waits for it.
+        The thread of a blocked output is not stopped, so that nothing waits for the output. The thread ends with the process.
         """
         for name in self._replaced:
             getattr(sys, name).flush()

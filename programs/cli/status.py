@@ -104,7 +104,8 @@ def _row(broker: BrokerMemory, report: BrokerReport | None) -> dict[str, Any]:
 
 
 def _reported(report: BrokerReport) -> dict[str, Any]:
-    """Return the last start and the quarantine of a broker, with a sentence if the store was not closed in order."""
+    """Return the last start of a broker, and its quarantine: the files with the parts that were removed from the log. If the
+    store was not closed in order, a sentence about the recovery is added."""
     found = {"last_start": plain(report.start), "quarantine": plain(report.quarantine)}
     return found | ({"recovered": in_a_line(report)} if needs_a_look(report) else {})
 

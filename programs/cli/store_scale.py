@@ -162,8 +162,8 @@ def _end(store: Path) -> int | None:
     """Return the physical offset at which to stop reading the store of a running broker. Return None if no broker runs, or if
     the broker has not written the file ``flint/feed``.
 
-    The dispatcher ``spark_feed`` writes this file, which contains the offset. Without the file, the newest bytes of the log may
-    look damaged.
+    The dispatcher ``spark_feed`` writes the offset to this file. Without the offset, the newest bytes of the log may look
+    damaged, because the broker is still writing them.
     """
     if not is_locked(store):
         return None

@@ -56,7 +56,8 @@ def top(once: bool, as_json: bool) -> None:
 
 
 async def _look_once(admin: AdminClient) -> dict[str, Any]:
-    """Return the state of a cluster, with the rates of all topics that a group consumes and of some 200 other topics."""
+    """Return the state of a cluster, with the rates of all topics that a group consumes and of some 200 other topics. Further
+    topics have no rates, because a rate takes two requests per topic and broker."""
     view = ClusterView(admin, _ONCE)
     overview = await view.overview()
     if not overview.brokers and overview.errors:

@@ -133,7 +133,7 @@ async def group_detail(
 
     Args:
         admin: the administration client.
-        row: the group's row, which is completed.
+        row: the group's row in a list of groups. The result is a copy of the row with the details.
         brokers: the brokers that know the group.
         topic: the only topic to show, even if the group does not read it; empty for all topics of the group.
     """
@@ -214,7 +214,7 @@ async def _progress(
 async def find_group(
     admin: AdminClient, name: str, brokers: Sequence[BrokerMemory], topic: str = ""
 ) -> GroupView | None:
-    """Return a group as :func:`group_detail` does, without a previous row; None if no broker knows the group.
+    """Return a group's details like :func:`group_detail`, but without a row as an argument; None if no broker knows the group.
 
     Args:
         admin: the administration client.

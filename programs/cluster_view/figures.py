@@ -1,4 +1,4 @@
-"""Reads the runtime figures (request 28) of FlintMQ's and RocketMQ's brokers. The functions are pure."""
+"""Reads figures from the answers of FlintMQ's and RocketMQ's brokers to GET_BROKER_RUNTIME_INFO. The functions are pure."""
 
 from __future__ import annotations
 

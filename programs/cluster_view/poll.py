@@ -207,8 +207,8 @@ class Poller:
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
 
     async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:
-        """Fetch a group's progress in topics to which the group subscribes without an offset. The request for the progress of
-        all groups omits such topics."""
+        """Fetch a group's progress in topics to which the group subscribes but in which it has no offset yet. The answer to the
+        request for the progress of all groups does not contain these topics."""
         known = broker.progress.get(group)
         without = {
             topic

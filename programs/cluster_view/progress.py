@@ -120,7 +120,8 @@ def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: f
 
 
 def ends_by_topic(groups: Mapping[str, GroupProgress]) -> dict[str, int]:
-    """Return the sum of the queues' maximum offsets for each consumed topic. Two such sums give the rate of a topic."""
+    """Return the sum of the queues' maximum offsets for each consumed topic. The rate of a topic is computed from the sums of
+    two readings."""
     ends: dict[str, dict[int, int]] = {}
     for group in groups.values():
         for queue, figures in group.queues.items():

@@ -17,7 +17,8 @@ from flintmq.remoting.wire.broker_report import BrokerReport
 
 Kind = Literal["user", "retry", "dead_letter", "system"]
 State = Literal["online", "offline", "broadcasting", "unknown"]
-"""The state of a group: the group has members, has no members, has broadcasting members, or was not asked about yet."""
+"""The state of a group: with members (``online``), without members (``offline``), with broadcasting members (``broadcasting``),
+or ``unknown`` if no broker has been asked about the group yet."""
 
 
 def as_json(value: Any) -> Any:

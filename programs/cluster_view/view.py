@@ -24,10 +24,10 @@ class ClusterView:
     """A view of all brokers that a name server lists, FlintMQ's and RocketMQ's. For the loop thread only.
 
     In an ``async with`` statement, the view sends requests in the background, so that lists are returned at once. The view
-    pauses if nobody uses it for a minute. Without ``async with``, the return of a list waits for the due requests. Details of
-    a topic, group or broker are always fetched on demand.
+    pauses if nobody uses it for a minute. Without ``async with``, a method that returns a list first sends the due requests and
+    waits for the answers. Details of a topic, group or broker are always fetched on demand.
 
-    No method raises because a server does not answer: the server's row contains the error, and all rows are returned.
+    If a server does not answer, the methods raise no error. They return all rows, and the server's row contains the error.
 
     Args:
         admin: the administration client, which stays open.

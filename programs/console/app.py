@@ -67,7 +67,7 @@ class Console:
         self.throttle = Throttle(clock)
         self.logins_under_way = 0
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE_MAX)
-        """Semaphore that a page holds while it has bodies of messages in memory."""
+        """Semaphore that a page holds while it has bodies of messages in memory. It limits the number of these pages."""
         self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
         self.audit = AuditLog(clock, audit_file)
         self.hours = Hours(clock, history_file)
@@ -75,11 +75,11 @@ class Console:
         self.templates = _templates()
 
     def start(self) -> None:
-        """Start to record a sample each minute, until :meth:`close`."""
+        """Start to record a sample of the cluster's figures each minute, until :meth:`close`."""
         self._recorder = asyncio.create_task(self.hours.record(self.clusters.any_taken), name="history of the console")
 
     async def close(self) -> None:
-        """Stop the recording of samples, and close all connections to the cluster."""
+        """Stop recording samples of the cluster's figures, and close all connections to the cluster."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.cancel()

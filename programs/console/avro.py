@@ -27,7 +27,8 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 class AvroError(ValueError):
-    """A text is not a valid schema, or a body does not match it. The message gives the reason for people."""
+    """An Avro schema is not valid, or a body does not match the schema. The error's message explains the problem to the
+    user."""
 
 
 def decode(schema_text: str, body: bytes) -> Any:
@@ -196,7 +197,8 @@ class Schema:
         return branches[index]
 
     def _blocks(self) -> Any:
-        """Yield once for each entry of an Avro array or map, and count the entry, even if the entry has no bytes."""
+        """Yield None before each entry of an Avro array or map; the caller then reads the entry. Each entry counts toward the
+        limit of values, even if the entry has no bytes."""
         while True:
             count = self._long()
             if count < 0:

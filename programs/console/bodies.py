@@ -1,4 +1,5 @@
-"""Shows a body as JSON, by an Avro schema, as text, or in hexadecimal; of a long body only the first part."""
+"""Shows a message's body as JSON, as text, in hexadecimal, or decoded by an Avro schema. If a body is long, only its first part
+is shown."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class ShownBody:
     """A message body as text for a page."""
 
     form: Form
-    """The form in which the body is shown; never ``auto``."""
+    """The form in which the body is shown. If ``auto`` was requested, this is the form that was chosen."""
     text: str
     size_bytes: int
     is_cut: bool
@@ -45,9 +46,11 @@ class ShownBody:
 
 
 def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
-    """Return a body as text in the requested form. If the body does not have this form, return another form with the reason.
+    """Return a body as text in the requested form. If the body cannot be shown in this form, return it in another form with the
+    reason.
 
-    The conversion takes at most some tenths of a second and some 20 MiB, whatever the body. Pages run it in a thread.
+    The conversion of any body takes at most some tenths of a second and some 20 MiB of memory. Pages call this function in a
+    thread.
 
     Args:
         body: the decompressed body, or the first :data:`READ_MAX_BYTES` of it.
@@ -148,7 +151,7 @@ def _text(body: bytes, problem: str = "") -> ShownBody | None:
     except UnicodeDecodeError as error:
         if error.end < len(part) or len(body) <= SHOWN_MAX_BYTES:
             return None
-        # Only the last character is incomplete, because the body was cut at the maximum length.
+        # The cut at the maximum length has split the last character, so only the text before this character is shown.
         text = part[: error.start].decode("utf-8")
     if "\x00" in text:
         return None

@@ -14,8 +14,8 @@ WIDTH: Final = 300.0
 HEIGHT: Final = 60.0
 _SPANS_S: Final = (60.0, 120.0, 300.0, SPAN_S)
 _GAP_S: Final = 150.0
-"""Seconds between two samples above which a chart's line has a gap, because no broker answered. While nobody views the cluster,
-a sample is taken once a minute."""
+"""Maximum number of seconds between two samples that a chart connects by a line. Even if nobody views the cluster, a sample is
+taken once a minute. A longer time between two samples therefore means that no broker answered, and the chart shows a gap."""
 ROWS_MAX: Final = 10
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -148,7 +148,8 @@ class Row:
 def table(
     lines: Sequence[Line], samples: Sequence[Sample], now_s: float, span_s: float | None = None
 ) -> tuple[Row, ...]:
-    """Return a chart's data as at most ten rows, newest first: the mean of each figure in equal parts of the time."""
+    """Return a chart's data as at most ten rows, newest first. The time of the chart is divided into ten equal periods, and a
+    row has the mean of each figure in one period. A period without samples has no row."""
     part_s = (span_of(samples, now_s) if span_s is None else span_s) / ROWS_MAX
     rows = []
     for number in range(ROWS_MAX):

@@ -24,11 +24,13 @@ log = event_log("flintmq.console")
 
 PACE: Final = Pace(idle_s=20.0)
 CHECKED_S: Final = 10.0
-"""Seconds for which the brokers' last answer about an account stays valid. Afterwards the brokers are asked again."""
+"""Seconds for which the brokers' last decision to accept or refuse an account stays valid. Afterwards the brokers are asked
+again."""
 CHECK_WAITED_S: Final = 60.0
-"""If the brokers' last answer about an account is at least this number of seconds old, a page waits for a new answer."""
+"""Maximum age, in seconds, of the brokers' last decision about an account that a page uses without waiting. If the decision is
+older, the page waits for a new one."""
 _ASKED_MAX: Final = 3
-"""Maximum number of brokers that are asked about an account. The first answer decides."""
+"""Maximum number of brokers that are asked whether they accept an account. The first answer decides."""
 
 
 def is_denied(error: FlintError) -> bool:
@@ -134,7 +136,8 @@ class ClusterAccess:
             await self.check()
         except RemotingError as error:
             self._failure = error
-            # While no broker answers, an accepted user may see earlier data. The pages say that no broker answers.
+            # If no broker answers, an accepted account stays accepted, so that its user can still see earlier data. The pages
+            # say that no broker answers.
             if self._taken:
                 self._checked_s = self.client.clock.monotonic_s()
         except RefusedError as error:

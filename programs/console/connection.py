@@ -1,10 +1,10 @@
-"""Connections of browsers, with time limits and limits of their number.
+"""Connections of browsers, with timeouts and with limits on the numbers of connections and requests.
 
-* A connection is closed if a request is incomplete 20 s after the request, or the connection, began.
+* A connection is closed if a request has not arrived completely 20 s after its first byte or after the connection began.
 * A connection is closed if the browser reads nothing of an answer for 30 s.
 * If 512 connections are open and a browser opens another one, the connection that has been silent for longest is closed.
-* If 128 requests are in progress and another one arrives, a connection whose browser does not send or read is closed. If each
-  browser sends or reads, the new request is answered with 503.
+* If 128 requests are in progress and another request arrives, a connection is closed whose browser has neither sent nor read
+  for some time. If all browsers send or read, the new request is answered with 503.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
-        # At the maximum number of requests, the connection of the slowest request is closed, whose task then ends soon.
+        # If the maximum number of requests is reached, the connection of the slowest request is closed. The task of this
+        # request then ends soon.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None

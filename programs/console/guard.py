@@ -1,9 +1,9 @@
-"""Checks before every page: the requested host name, the origin of forms, and the security headers of answers.
+"""Protects every page: checks the requested host name and the origin of forms, and adds security headers to answers.
 
 * Against DNS rebinding, ``Host`` must be localhost, an IP address, or a name of ``console.host_names``. Other requests get 421.
 * Against forged forms, a form must come from a page of the console, according to the headers ``Sec-Fetch-Site`` and
   ``Origin``. Other forms get 403. A form also contains a token (:mod:`.web`).
-* Against foreign markup, the security policy of every answer forbids inline scripts and styles. The templates escape every
+* Against injected markup, the security policy of every answer forbids inline scripts and styles. The templates escape every
   value.
 * Against framing and sniffing of types, every answer has headers that forbid both.
 * Against floods, a request whose query and headers have more than 32 KiB gets 431. The length of forms is limited where forms
@@ -97,7 +97,7 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # DNS cannot redirect an IP address
+        return True  # An IP address is safe, because DNS rebinding needs a host name.
 
 
 def host_name(host: str) -> str | None:

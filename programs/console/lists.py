@@ -51,7 +51,7 @@ def listed(
         rows: all rows, sorted by name.
         name: returns a row's name, in which ``find`` is searched regardless of case.
         orders: sort keys, by the value of ``order`` in the address. The largest value comes first.
-        more: further parameters that links keep.
+        more: further query parameters, which the addresses of the list's other pages also have.
     """
     wanted = visitor.query("find")[:200]
     found = [row for row in rows if wanted.lower() in name(row).lower()]

@@ -1,4 +1,4 @@
-"""Serves the console over HTTP on the running event loop. The process handles signals."""
+"""Serves the console over HTTP on the running event loop. Signals are handled by the process, not by the HTTP server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The framework of all pages: the visitor, the form, and the rendered template.
+"""The code that all pages share: the visitor, the submitted form, and the rendering of templates.
 
-A request passes the guard (:mod:`.guard`) and the route of its page. If the brokers require accounts and the visitor has not
-logged in, the answer leads to ``/login``. Otherwise the page's handler gets the visitor, and renders a template, in which every
-value is escaped.
+A request is first checked by :mod:`.guard`, and then routed to its page. If the brokers require accounts and the visitor has
+not logged in, a GET request is redirected to ``/login``, and a form is answered with 401. Otherwise the page's handler gets the
+visitor and renders a template. Templates escape every value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "flintmq_console"
 FORM_MAX_BYTES: Final = 256 * 1024
-"""Maximum size, in bytes, of a submitted form, which contains names, numbers and at most an Avro schema."""
+"""Maximum size of a submitted form, in bytes. A form contains names and numbers, and the longest one also an Avro schema."""
 _FIELDS_MAX: Final = 64
 _MISSING: Final = (
     ResponseCode.TOPIC_NOT_EXIST,
@@ -42,7 +42,8 @@ _NOT_CONFIRMED: Final = (
 
 
 class FormError(Exception):
-    """A request cannot be fulfilled. The page shows the message, with status 400 or another status."""
+    """A request cannot be fulfilled, for example because a value in a form is not valid. The page shows the error's message,
+    with HTTP status 400 by default."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -53,7 +54,7 @@ class Visitor:
     """A request to the console, with the visitor who sent it. For the loop thread only.
 
     Args:
-        console: the shared objects.
+        console: the objects that all requests share, such as the sessions.
         request: the request.
         access: the visitor's access to the cluster.
         browser_id: the id in the cookie.
@@ -105,8 +106,8 @@ class Visitor:
         )
 
     def confirmation(self, path: str, **fields: object) -> Confirmation:
-        """Return a confirmation for the form of a preview. A page that :func:`page` made with ``confirmed=True`` accepts the
-        confirmation once."""
+        """Return a confirmation, to be sent with the form of a preview. The form goes to the page at ``path``, whose route must
+        be made with ``confirmed=True`` (:func:`page`). This page accepts the confirmation once."""
         given = {name: str(value) for name, value in fields.items()}
         return self.console.confirmations.begin(self.browser_id, path, given)
 
@@ -177,8 +178,8 @@ def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool 
     Args:
         path: the page's path.
         handler: makes the answer.
-        changes: whether the page takes forms (POST), which change something; else GET.
-        confirmed: whether a form must confirm a preview (:meth:`Visitor.confirmation`).
+        changes: whether the page changes something. If so, it accepts only forms (POST), otherwise only GET requests.
+        confirmed: whether the page accepts a form only with the confirmation of a preview (:meth:`Visitor.confirmation`).
     """
 
     async def answer(request: Request) -> Response:
@@ -226,7 +227,7 @@ async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
     access = console.clusters.anonymous() if session is None else session.access
     if await access.is_taken():
         return access
-    # The cluster refuses a session's account if the account was deleted, or has a new secret key.
+    # The cluster refuses a session's account if the account was deleted or has a new secret key, so all its sessions end.
     if session is not None:
         console.sessions.end_all_of(access)
     return None

@@ -1,7 +1,7 @@
 """Checks, explains, compares, copies and rebuilds stores that no broker has open.
 
 * :mod:`.files`: the files of a store, mapped read-only.
-* :mod:`.walk` walks the commit log in pieces: records, blanks, damage, the unused end.
+* :mod:`.walk` reads the commit log part by part: records, blank records, damaged parts, and the unused end.
 * :mod:`.verify` checks every record, unit, slot and configuration file.
 * :mod:`.explain` explains a position, a message or a key, and what a broker would do at its start.
 * :mod:`.rebuild` rebuilds queues and index from the log.

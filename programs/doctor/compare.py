@@ -16,8 +16,8 @@ _SHOWN = 20
 
 
 def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return the differences of two stores; ``same`` is true if the stores do not differ. The logs are compared from the later
-    of their two beginnings on."""
+    """Return the differences of two stores as a dictionary, in which ``same`` is true if there are none. If one log begins
+    earlier than the other, its first part is not compared."""
     start = max(left.log_start, right.log_start)
     first = None
     common = differing = only_left = only_right = 0

@@ -1,9 +1,10 @@
-"""The delays of a store's delay levels: from the store's own file of delay levels, else from the operator, else from the
+"""Finds the delays of a store's delay levels: in the store's file of delay levels, else in the operator's values, else in the
 store's queues.
 
-A unit of the schedule topic holds the time of delivery. Its difference to the record's store time is the delay, which is the
-same for all messages of a level until ``delay.levels`` is changed. The delays are enough to rebuild the units of the schedule
-topic and to notice damaged units (a delay is whole seconds), but not to prove that the units are correct.
+A queue unit of the schedule topic contains the delivery time of a message. The delay is the difference between the delivery
+time and the record's store time. All messages of a level have the same delay until ``delay.levels`` is changed. The delays are
+enough to rebuild the units of the schedule topic. They also reveal damaged units, because a delay is a whole number of seconds.
+They cannot prove that a unit is correct.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> De
 
 
 def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
-    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic. Stop at the first record at or
-    after ``known_from``, the physical offset from which on the delay is already known."""
+    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic. Stop at the first record at or after
+    the physical offset ``known_from``, because the delays of later records are already known."""
     for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
         if physical >= known_from:
             return

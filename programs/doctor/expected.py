@@ -1,4 +1,4 @@
-"""The expected content of queues and index, collected while the log is walked."""
+"""The expected content of queues and index, collected while the commit log is read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
 
 
 def is_lost(record: Record) -> bool:
-    """Return whether a record replaces a damaged part that an earlier start removed from the log."""
+    """Return whether a record is only a replacement for a damaged part of the log, written by a broker when it started on the
+    damaged log."""
     return record.topic in (LOST_TOPIC, "") and not is_indexed(record.sys_flag) and not any(record.store_host)
 
 

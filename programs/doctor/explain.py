@@ -55,8 +55,8 @@ def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
 
 
 def explain_position(files: StoreFiles, position: int) -> dict[str, Any]:
-    """Return the part of the log at a physical offset: a record, a blank or damage. The walk begins at the start of the file,
-    because a body may contain any bytes."""
+    """Return the part of the log at a physical offset: a record, a blank record or a damaged part. The log is read from the
+    start of the file, because a body may contain bytes that look like the start of a record."""
     file = files.log_file(position)
     if file is None:
         why = f"the log's files hold {files.log_start} to {files.log_end}" if files.log else "there is no log"
@@ -166,13 +166,14 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
 
 
 def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> dict[str, Any]:
-    """Return what a broker would do at its start on this store; the answer is the recovery plan that an actual start makes.
+    """Return what a broker would do if it started on this store. The result contains the recovery plan that the broker itself
+    would make.
 
     Args:
         files: the store; it is not changed.
-        config: the broker's configuration; file sizes come from the files. With ``compat: strict`` the log ends, as in
-            RocketMQ, at the first bytes that are no record, even if records follow. Otherwise damaged parts are replaced by
-            records that are in no queue and under no key.
+        config: the broker's configuration; file sizes come from the store's files. With ``compat: strict`` the log ends, as in
+            RocketMQ, at the first bytes that are not a record, even if records follow. Otherwise damaged parts are replaced by
+            records that are not in any queue and cannot be found by a key.
     """
     path = files.root / "checkpoint"
     raw = read_bytes(path) if path.exists() else b""

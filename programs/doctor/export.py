@@ -18,13 +18,13 @@ from flintmq.programs.doctor.walk import Piece, walk
 
 _ROWS = 16_384
 _HELD_MAX_BYTES = 8 * 1024 * 1024
-"""Number of bytes of records from which on the collected records are written. The limit is small, because Arrow copies the
-records."""
+"""Total size, in bytes, of collected records at which the records are written to the file. The limit is small, because Arrow
+copies the records."""
 
 
 @attrs.frozen
 class Wanted:
-    """Conditions on the messages to export; None for no condition."""
+    """Conditions on the messages to export. A condition that is None is not checked."""
 
     topic: str | None = None
     queue_id: int | None = None

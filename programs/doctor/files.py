@@ -154,7 +154,7 @@ class StoreFiles:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the last broker on the store stopped in order. Otherwise the store has a file ``abort``."""
+        """Whether the last broker on the store stopped normally. After a crash, the store still has the file ``abort``."""
         return not (self.root / "abort").exists()
 
     @property

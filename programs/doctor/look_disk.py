@@ -1,4 +1,4 @@
-"""A disk for inspection: it maps files read-only and drops all writes."""
+"""File access for the inspection of a store: files are mapped read-only, and all writes are dropped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class LookRegion:
 
 
 class LookDisk(OsDisk):
-    """A disk with the operating system's files, which it never changes. A removed file is only hidden."""
+    """Gives a store access to the operating system's files, but never changes the files. A file that the store removes is only
+    hidden from the store."""
 
     def __init__(self) -> None:
         self._removed: set[Path] = set()

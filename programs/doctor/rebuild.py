@@ -141,7 +141,8 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
     """Return whether the log is damaged before its end.
 
     Raises:
-        StoreFormatError: the log is damaged, and with ``compat: strict`` a start would cut off the messages after the damage.
+        StoreFormatError: the log is damaged, and the configuration has ``compat: strict``, with which a broker's start would
+            cut off the messages after the damage.
     """
     for piece in walk(files, progress):
         if piece.kind is Kind.DAMAGE:
@@ -202,7 +203,7 @@ def rebuild(
         # In a store that RocketMQ has written, only these queues show the delays.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
         # The checkpoint is moved away, too, because it refers to the old queues.
-        # Without a checkpoint, a broker that starts after a crash walks the whole log.
+        # Without a checkpoint, a broker that starts after a crash reads the whole log.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()

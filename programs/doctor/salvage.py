@@ -187,7 +187,8 @@ class Renumbering:
 
     def __init__(self) -> None:
         self._steps: dict[QueueKey, list[tuple[int, int]]] = {}
-        """(old, new) queue offset of each message at which the difference between both offsets changes, keyed by queue."""
+        """Pairs of an old and a new queue offset, keyed by queue. There is a pair for the queue's first message, and one for
+        each message at which the difference between the two offsets changes."""
         self._next: dict[QueueKey, tuple[int, int]] = {}
         """(old, new) queue offset of the message that is expected next, keyed by queue."""
 
@@ -206,7 +207,8 @@ class Renumbering:
         return new
 
     def end_topic(self, topic: str) -> None:
-        """Record that a topic is deleted, so that queues of a new topic with the same name are numbered on their own."""
+        """Record that a topic is deleted. If the topic is created again, its queues are numbered independently of the deleted
+        queues."""
         for key in [key for key in self._next if key[0] == topic]:
             del self._next[key], self._steps[key]
 

@@ -53,7 +53,7 @@ class _IndexFile:
         self._report.add(Level.ERROR, self._file.path, what, REPAIR)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries that the header of an index file counts, as far as the file has room for entries."""
+        """Yield as many entries of an index file as the file's header counts, but at most as many as the file can contain."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         count = max(1, min(self._count, self._geometry.entries))
         return INDEX_ENTRY.iter_unpack(self._file.view[at + ENTRY_BYTES : at + count * ENTRY_BYTES])
@@ -109,8 +109,9 @@ class _IndexFile:
                 self._error(f"slot {slot} points at entry {value}, not at {wanted}")
 
     def _before(self, index: int) -> int:
-        """Return the newest entry in a slot's chain that the header of the index file counts. A process that died before it
-        wrote the header can have left newer entries."""
+        """Return the newest entry in a slot's chain that the header of the index file counts; 0 if there is none. ``index`` is
+        the entry with which the chain begins. The chain begins with uncounted entries if a process died before it wrote the
+        header."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         while max(1, self._count) <= index < self._geometry.entries:
             previous = INDEX_ENTRY.unpack_from(self._file.view, at + index * ENTRY_BYTES)[3]
@@ -138,7 +139,8 @@ class _Keys:
         return self._times_ms[at] if at < len(self._positions) and self._positions[at] == position else unknown
 
     def take(self, entry: Entry, begin_ms: int) -> None:
-        """Compare the next entry of the index files with the keys in the log."""
+        """Check that the log has the key of the next entry of the index files, and that the entry has the time of the key's
+        record."""
         self._report.index_entries += 1
         key_hash, physical, seconds, _previous = entry
         if physical < self._files.log_start or self._report.was_lost(physical):

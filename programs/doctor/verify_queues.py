@@ -86,8 +86,8 @@ def _configured_topics(files: StoreFiles) -> set[str]:
 
 
 class _Queue:
-    """The check of one queue. The units of the queue begin at the queue offset ``start``, and the queue's messages in the log
-    at ``first``."""
+    """Checks the units of one consume queue. The attribute ``_start`` is the queue offset of the first unit, and ``_first`` is
+    the queue offset of the first message that the log has of the queue."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Walks the commit log in pieces, also past damaged parts; see :mod:`flintmq.core.record.log_walk`."""
+"""Reads the commit log part by part, and continues after damaged parts; see :mod:`flintmq.core.record.log_walk`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Piece:
     end: int
     record: Record | None = None
     reason: str = ""
-    """The error in this part of the log: the reason why the part is not a valid record or a valid end of a file (BLANK record);
-    empty without an error."""
+    """The reason why this part of the log is neither a valid record nor a valid end of a file (BLANK record); empty without an
+    error."""
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
@@ -74,7 +74,7 @@ def is_torn(properties: bytes, end_offset_bytes: int) -> bool:
     """Return whether the properties of a record contain zeros up to the end of a sector or of the record. No checksum covers
     properties.
 
-    A power cut leaves such zeros, but a client may also send them.
+    A power cut can leave these zeros in a record. A client may also have sent a message with zeros in its properties.
     """
     start = end_offset_bytes - len(properties)
     at = properties.find(0)

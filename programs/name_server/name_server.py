@@ -1,4 +1,4 @@
-"""The name server: assembles routes, values by namespace and key, and sockets."""
+"""The name server: combines the routes of brokers, the key-value configuration, and the sockets."""
 
 from __future__ import annotations
 
@@ -164,7 +164,8 @@ class NameServer(Service):
         return exposed, server_tls(whole)
 
     async def check(self) -> None:
-        """Create all objects that a start creates with plugins, for ``flintmq config check``.
+        """Check that the name server could start: create all objects that a start would create with its plugins. The
+        command ``flintmq config check`` calls this method.
 
         Raises:
             ConfigError, PluginError: a start would raise the same error.

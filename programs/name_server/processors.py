@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class NamesrvProcessorsPlugin:
-    """Registers the processors for routes, for values by namespace and key, and for the name server's settings."""
+    """Registers the processors of requests about routes, about the key-value configuration, and about the name server's
+    settings."""
 
     plugin_name = "namesrv_processors"
 

@@ -35,8 +35,8 @@ class BrokerPlan:
     has_free_port: bool
     """Whether the broker takes any free port at its first start, and the same port after each restart."""
     free_ports: Mapping[str, str] = attrs.field(factory=dict)
-    """Names of services in the READY line, keyed by the setting of the service's port. Such a service takes any free port at
-    the broker's first start, and the same port after each restart."""
+    """Names of services, as in the line ``READY …`` that a started broker prints, keyed by the setting of the service's port.
+    Each of these services takes any free port at the broker's first start, and the same port after each restart."""
 
 
 def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:
@@ -157,8 +157,8 @@ def check_single(folder: Path, name: str) -> None:
 
 
 def _count_for(found: Sequence[str], name: str) -> int:
-    """Return how many brokers must be started so that all stores in a folder are used. If no store has the name of such a
-    broker, return the number of stores."""
+    """Return the value of ``--brokers`` with which all stores in a folder are used. If no store has a name that ``--brokers``
+    would give to a broker, return the number of stores."""
     known = broker_names(name, len(string.ascii_lowercase))
     return max((known.index(one) + 1 for one in found if one in known), default=len(found))
 

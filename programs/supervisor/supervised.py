@@ -1,5 +1,5 @@
-"""Makes a supervisor's knowledge visible in the supervisor's brokers: restarts, the reasons of restarts, and which other
-brokers are down."""
+"""Publishes a supervisor's information through the brokers that the supervisor runs: restarts, the reasons of restarts, and
+brokers that are down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Supervised:
     """A plugin and service of a supervised broker, which reports the broker's restarts and other brokers that are down.
 
-    The reports are figures and alarms in answers to GET_BROKER_RUNTIME_INFO (request 28) and in ``flintmq status``.
+    The figures and alarms appear in answers to the request GET_BROKER_RUNTIME_INFO (code 28) and in ``flintmq status``.
     """
 
     plugin_name = "supervised"
@@ -29,8 +29,8 @@ class Supervised:
     last_end: str
     """How the broker's previous process ended; empty for the broker's first process."""
     down: dict[str, str] = attrs.field(factory=dict)
-    """How the process of each broker that is down ended, keyed by the broker's name. Another broker of the supervisor reports
-    this, because a broker that is down cannot."""
+    """Other brokers that are down: how each broker's process ended, keyed by the broker's name. This broker reports them,
+    because a broker that is down cannot answer."""
 
     @classmethod
     def parse(cls, text: str) -> Self:

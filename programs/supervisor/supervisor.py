@@ -28,7 +28,7 @@ log = event_log("flintmq.supervisor")
 PAUSES_S: Final = (1.0, 30.0)
 """Minimum and maximum pause before a broker is restarted, in seconds."""
 STEADY_S: Final = 60.0
-"""A broker that has served for this number of seconds has the minimum pause before its next restart."""
+"""Seconds of service after which a broker's next restart is made after the minimum pause."""
 STOP_TIMEOUT_S: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 
@@ -61,8 +61,8 @@ class Supervisor:
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """The words that the brokers' services add to READY lines, keyed by name; each value joins the words of all brokers
-        with commas."""
+        """The words that the brokers' services add to the line ``READY …``, keyed by name. A value contains the words of all
+        brokers, separated by commas."""
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 
@@ -119,7 +119,8 @@ class SupervisedBroker:
         self.address = ""
         """``host:port`` of the broker; empty until the broker is ready for the first time."""
         self.ready_words: dict[str, str] = {}
-        """Words that services added to the broker's last READY line, such as addresses, keyed by the name of the service."""
+        """Words that services added to the broker's last line ``READY …``, such as addresses, keyed by the name of the
+        service."""
         self.restarts = 0
         self.last_end = ""
         """How the broker's last process ended; empty until a process has ended."""
@@ -221,7 +222,7 @@ class SupervisedBroker:
         self._process.stdin.write(json.dumps(down).encode() + b"\n")
 
     async def stop(self) -> None:
-        """Stop the broker's process in order, or kill the process after a minute. Idempotent."""
+        """Stop the broker's process with SIGTERM. Kill the process if it has not ended after a minute. Idempotent."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)

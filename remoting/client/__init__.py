@@ -1,7 +1,7 @@
 """The client library: producers, consumers and administration of RocketMQ 4.9 brokers, FlintMQ's or any other.
 
-A name of this package is imported from its module when a program first uses the name. A broker, which needs only the client's
-connections, therefore loads no consumer.
+A name of this package is imported from its module only when a program first uses the name. A broker uses only the client's
+connections, and therefore does not import the modules of consumers.
 """
 
 from __future__ import annotations

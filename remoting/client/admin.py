@@ -153,9 +153,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
 
         Args:
             topic: the name of the topic.
-            queues: the number of readable and writable queues; 4 by default for a new topic, as if a send created it.
-            write_queues: the number of writable queues, if it is less than ``queues``. To reduce the queues of a topic without
-                losing messages, first reduce ``write_queues``, and ``queues`` once the removed queues are consumed.
+            queues: the number of readable and writable queues. A new topic has 4 by default, as if a send had created it.
+            write_queues: the number of writable queues, if it is less than ``queues``. To remove queues of a topic without
+                losing messages, first reduce ``write_queues``. Reduce ``queues`` after the messages in the removed queues have
+                been consumed.
             perm: bits of :mod:`flintmq.core.broker.perm`; readable and writable by default for a new topic.
             order, topic_sys_flag, topic_filter_type: further settings of the topic.
             address, cluster: the brokers to change; see the class.

@@ -66,7 +66,8 @@ Keep = Callable[[MessageExt], MessageExt]
 """A function that takes a message that the admin client has read, and returns the message to keep, such as a shortened copy.
 The function runs on a thread."""
 MOVE_TRIES: Final = 3
-"""Number of attempts to change a group's offset if a consumer overwrites the offset at the same time."""
+"""Maximum number of attempts to change a group's offset. An attempt fails if a consumer overwrites the offset at the same
+time."""
 _OF_THE_FIRST_SEND: Final = frozenset(
     {
         *(props.UNIQ_KEY, props.WAIT, props.DELAY, props.KEYS, props.TAGS, props.REAL_TOPIC, props.REAL_QUEUE_ID),
@@ -479,7 +480,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # The request resets the group to the ends of the queues, but without ``is_force`` the broker raises no offset.
+        # The request resets the group to the ends of the queues, but without ``is_force`` the broker never raises an offset.
         # The stored offsets therefore stay, and the members continue at these offsets.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
@@ -506,7 +507,8 @@ async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -
 async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, members: ConsumerConnection) -> None:
     """Write a group's missing offsets in the queues of a topic at a broker, except in the queue whose offset is being moved.
 
-    A written offset is the members' current position in the queue, or the position where the group would begin.
+    The offset that is written is the members' current position in the queue. If no member reports a position, it is the group's
+    stored offset. Without a stored offset, it is the position where the group would begin.
     """
     address, api = await admin.master(moved.broker_name), BrokerApi(admin.client, group)
     ends = await admin.topic_stats_at(moved.topic, address)

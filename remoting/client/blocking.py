@@ -123,7 +123,7 @@ class LoopThread:
             cancelling = self.start(_cancel_all())
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
-            except concurrent.futures.TimeoutError:  # the timeout is logged later, by the event client.loop_busy
+            except concurrent.futures.TimeoutError:  # The timeout is logged below, as client.loop_busy.
                 cancelling.cancel()
         finally:
             self._is_stopping = True

@@ -380,8 +380,8 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
-        """Yield, for each broker of the queues, one queue of the broker, and the body of a request to lock or unlock all queues
-        of the broker."""
+        """Group queues by broker. For each broker, yield the broker's first queue, and the body of a request that locks or
+        unlocks all of the broker's queues in ``queues``."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             wrapped = list(map(self.client.namespace.wrap_queue, mine))

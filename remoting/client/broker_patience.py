@@ -1,4 +1,5 @@
-"""Waiting for brokers that do not answer: all queues of a silent broker wait while one task asks the broker."""
+"""Waiting for brokers that do not answer. All queues of a silent broker wait, while one task sends requests to the broker until
+it answers."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class BrokerPatience:
             away.waiting -= 1
 
     def failed(self, queue: MessageQueue, failure: RemotingError) -> None:
-        """Record that the broker of a queue did not answer a pull, and start a task that asks the broker."""
+        """Record that the broker of a queue did not answer a pull, and start a task that sends requests to the broker until it
+        answers."""
         self._tell(queue, failure)
         if queue.broker_name not in self._away:
             self._away[queue.broker_name] = _Away()

@@ -17,7 +17,7 @@ function can ignore its cancellation."""
 
 
 class CallbackError(RuntimeError):
-    """A user's function raised an exception that would have ended a task, a thread or the process. The exception is
+    """A user's function raised an exception that would have ended a task, a thread or the process. The original exception is in
     ``__cause__``."""
 
 
@@ -133,7 +133,8 @@ def told(failure: BaseException) -> str:
 async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
     """Cancel tasks and wait for them; return the names of the tasks that still run after ``CANCEL_TIMEOUT_S``.
 
-    The calling task is left out: a user's function, such as a check that closes its producer, can be one of the tasks.
+    The task that calls this function is not cancelled. It is one of the tasks if a user's function closes its client, such as a
+    transaction check that closes its producer.
     """
     others = [task for task in tasks if task is not asyncio.current_task()]
     for task in others:

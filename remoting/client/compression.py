@@ -16,8 +16,8 @@ METHOD_MASK: Final = 0x700
 LZ4: Final = 0x100
 ZSTD: Final = 0x200
 ZLIB: Final = 0x300
-"""Bits of the system flag for a body that zlib has compressed. Bodies from older clients, which had only zlib, have none of the
-bits."""
+"""Value of the system flag's method bits for a body compressed with zlib. The value 0 also means zlib, because older clients
+had only zlib and did not set these bits."""
 
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 """Maximum size of a decompressed body. Without this limit, a few kilobytes could expand to gigabytes."""
@@ -144,13 +144,14 @@ def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
     try:
         at = zstd.frame_header_size(body)
     except zstd.ZstdError:
-        # Without a complete frame header, no block of the body can be decompressed.
+        # The frame header is incomplete or invalid, so the body cannot be split into blocks. Only the bytes of the header are
+        # decompressed, and the attempt leads to a CompressionError.
         at, body = len(body), body[:_ZSTD_HEADER_MAX_BYTES]
     while not stream.eof and begin < len(body):
         head = int.from_bytes(body[at : at + 3], "little")
         is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == _ZSTD_RLE else size)
-        # A checksum can follow the last block, so the last block is decompressed with the rest of the body.
+        # A checksum can follow the last block, so the decompressor gets all bytes after the last block together with it.
         end = len(body) if is_last else min(at, len(body))
         if part := stream.decompress(body[begin:end]):
             yield part

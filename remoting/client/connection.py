@@ -20,17 +20,18 @@ from flintmq.remoting.wire.command import RemotingCommand, decode_command, encod
 from flintmq.remoting.wire.frame import FrameDecoder
 
 WRITE_BYTES: Final = 64 * 1024
-"""Approximate size up to which frames are joined into one write. Joining saves system calls, but must not copy many bytes."""
+"""Approximate maximum number of bytes that are joined into one write. Joining frames saves system calls. The maximum limits the
+number of bytes that joining copies."""
 SILENCE_S: Final = 3.0
-"""If a request times out, and the server has sent nothing for this number of seconds since the request was sent, the client
-closes the connection.
+"""Seconds without data from the server after which the client closes a connection on which a request has timed out. They are
+counted from the time at which the request was sent.
 
-If the network is broken, the kernel would retransmit for some 15 minutes before it closes the connection."""
+If the network is broken, the kernel would close the connection only after it has retransmitted for some 15 minutes."""
 _TLS_ALERT: Final = b"\x15\x03"
 """The first two bytes of a TLS alert, which a TLS server sends as its answer to a plain frame."""
 WANTS_TLS: Final = "it may want TLS (ssl_context, FLINT_TLS), or not take this client"
 CLOSE_TIMEOUT_S: Final = 1.0
-"""Seconds that closing a connection waits for a server that does not read."""
+"""Maximum time in seconds to close a connection. A server that does not read would otherwise delay the close without limit."""
 
 
 def timed_out(address: str, code: int, timeout_ms: float) -> RemotingTimeoutError:
@@ -50,7 +51,7 @@ class Waiting(msgspec.Struct, gc=False):
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one connection, used by :class:`~flintmq.remoting.client.transport.RemotingClient`.
 
-    Loop thread only.
+    Used only on the event loop's thread.
 
     Args:
         address: the server's ``host:port``, for error messages.
@@ -76,7 +77,8 @@ class ClientConnection(asyncio.Protocol):
         :data:`WRITE_BYTES`."""
         self._outgoing_bytes = 0
         self._expiry: asyncio.TimerHandle | None = None
-        """Timer that expires at the earliest deadline of the unanswered requests, or before it."""
+        """Timer that fails requests whose deadlines have passed. It expires at the earliest deadline of the unanswered
+        requests. If the request for which it was set has been answered since, it expires earlier."""
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
@@ -85,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_writable = False
         self._writable = asyncio.Event()
-        """Event that is set while the connection is writable, and when the connection is lost, so that no task waits
+        """Event that is set while the connection is writable. It is also set when the connection is lost, so that no task waits
         forever."""
         self._closed = asyncio.Event()
         self._active_at_s = self._received_at_s = self.loop.time()
@@ -102,7 +104,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the connection is open and its write buffer is below the limit."""
+        """Whether the connection is open and asyncio has not paused writing because of a full write buffer."""
         return self._is_writable and self._transport is not None and not self._transport.is_closing()
 
     # --- methods that asyncio calls ---
@@ -158,7 +160,7 @@ class ClientConnection(asyncio.Protocol):
     # --- methods that the client calls ---
 
     async def writable(self) -> None:
-        """Wait until the connection's write buffer is below the limit, or the connection is lost."""
+        """Wait until the connection's write buffer has space, or the connection is lost."""
         await self._writable.wait()
 
     def write(self, command: RemotingCommand) -> None:
@@ -170,17 +172,19 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        # A long queue of frames is written at once, so that even a sender that never awaits notices a full transport.
+        # Many frames are written at once and not in the next iteration. Otherwise a sender that never awaits would not notice
+        # that the transport's buffer is full.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 
     def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
-        """Write a request and return the future of its answer. A caller that does not wait any longer removes the request from
-        :attr:`waiting`.
+        """Write a request and return the future of its answer.
+
+        If the caller stops waiting for the answer, it must remove the request from :attr:`waiting`.
 
         Args:
             command: the request, with an opaque that no other waiting request has.
-            timeout_ms: the timeout to name in the error.
+            timeout_ms: the timeout that the error's text states.
             deadline_s: the time on the loop's clock at which the future gets ``RemotingTimeoutError``.
 
         Raises:

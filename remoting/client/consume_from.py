@@ -1,4 +1,6 @@
-"""The position where a consumer group begins to consume, in one notation for the client, the command line and the console."""
+"""Parses the position where a consumer group begins to consume. The client, the command line and the console accept the same
+values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls messages from a member's queues, and passes them to its listener, concurrently or in order.
+"""Pulls messages for one member of a consumer group, and passes them to the member's listener, concurrently or in order.
 
 See ``PullMessageService``, ``ConsumeMessageConcurrentlyService`` and ``ConsumeMessageOrderlyService`` of RocketMQ.
 """
@@ -47,7 +47,9 @@ consumer leaves its group."""
 
 
 class ConsumeService:
-    """Pulls and consumes the messages of one member, with one task per queue. Loop thread only.
+    """Pulls and consumes the messages of one member, with one task per queue.
+
+    Used only on the event loop's thread.
 
     Pulled messages stay in memory until they are consumed or sent back to the broker. A worker takes the messages for one call
     of the listener: one message, or a list for a batch listener.
@@ -129,7 +131,8 @@ class ConsumeService:
         """Start the workers, the tasks that consume messages. An orderly consumer has no workers, because its tasks that pull
         messages also consume them."""
         self._is_ending = False
-        # Entries of messages that an earlier close() abandoned are removed, because brokers deliver these messages again.
+        # Listener calls that an earlier close() abandoned are forgotten, because brokers deliver the messages of these calls
+        # again.
         self._begun.clear()
         self.iteration.begin()
         self._brokers.begin()
@@ -143,7 +146,7 @@ class ConsumeService:
     def _start_worker(self, number: int) -> None:
         """Start a worker. If the worker is cancelled before the consumer is closed, it is replaced after a pause.
 
-        The pause avoids new workers on an event loop that is shutting down and has cancelled all tasks.
+        An event loop that shuts down cancels all tasks. Because of the pause, no new worker is started on this event loop.
         """
         loop = asyncio.get_running_loop()
 
@@ -187,7 +190,7 @@ class ConsumeService:
             )
 
     def close(self) -> None:
-        """End the threads of a plain listener, each after its current call."""
+        """End the threads of a non-coroutine listener. Each thread finishes its current call."""
         self._threads.shutdown()
 
     async def run(self, held: ProcessQueue) -> None:
@@ -252,7 +255,7 @@ class ConsumeService:
         self._brokers.answered(held.queue)
         if self._failing:
             self._failing.over(str(held.queue))
-        # If the consumer was suspended during the pull, the result is dropped, and resume() leads to a new pull.
+        # If the consumer was suspended during the pull, the pulled messages are dropped. They are pulled again after resume().
         if not self._goes_on.is_set():
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset
@@ -307,15 +310,15 @@ class ConsumeService:
         return replace(message, topic=self._member.client.namespace.unwrap(original)) if original else message
 
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
-        """Call a plain listener on one of this consumer's threads, and return its result.
+        """Call a non-coroutine listener on one of this consumer's threads, and return its result.
 
-        The consumer's threads are separate from the event loop's default threads, which are too few for ``concurrency``.
+        The event loop's default executor is not used, because it can have fewer threads than ``concurrency``.
         """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
             consumed = submit(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:
-            # The messages are left to other consumers, because no thread can be used while the process ends.
+            # The process is ending, so no thread accepts the call. Other consumers of the group get the messages.
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",
@@ -327,7 +330,7 @@ class ConsumeService:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the caller runs on a thread that is executing this consumer's plain listener. Thread-safe."""
+        """Whether the caller runs on a thread on which this consumer is calling its listener. Thread-safe."""
         return self._threads.is_current()
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
@@ -383,9 +386,9 @@ class ConsumeService:
                 try:
                     await self._consume_concurrently(held, messages)
                 except NotTakenError:
-                    pass  # NotTakenError means that the consumer was closed.
+                    pass  # The consumer was closed, so the message is neither consumed nor sent back.
                 except asyncio.CancelledError:
-                    # The messages are tried again later if the listener has cancelled its own task.
+                    # The listener may have cancelled its own task. If so, the messages are passed to it again later.
                     self._try_later(held, messages)
                     raise
                 except Exception:
@@ -448,7 +451,7 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
-            # Exceptions of every type, including those of hooks, lead to another attempt at the message.
+            # After an exception of any type, also of a hook, the message is passed to the listener again, unless it is skipped.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:
@@ -481,7 +484,7 @@ class ConsumeService:
                     if limit is None or message.reconsume_times < limit or not await self._buried(held, message, limit)
                 ]
             except NotTakenError:
-                return  # NotTakenError means that the consumer was closed.
+                return  # The consumer was closed, so the message is neither consumed nor sent back.
             finally:
                 held.consuming = False
             if not messages:
@@ -490,9 +493,10 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.retry_delay_s)
 
     async def _buried(self, held: ProcessQueue, message: MessageExt, limit: int) -> bool:
-        """Ask the broker to make a message a dead letter after its last attempt; return whether the message is settled.
+        """Ask the broker to make a message a dead letter after its last attempt. Return whether the broker did so.
 
-        A message that can be neither read nor sent back is skipped, which counts as settled.
+        A message that can be neither read nor sent back is skipped. The result is true for this message too, because it needs
+        no further attempt.
         """
         try:
             await self._member.api.send_back(message, -1, limit)

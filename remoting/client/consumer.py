@@ -44,7 +44,9 @@ CLOSED_BY_LISTENER: Final = (
 
 
 class Consumer(InstanceUser):
-    """A member of a consumer group (``DefaultMQPushConsumer`` of RocketMQ). Loop thread only; use it in ``async with``.
+    """A member of a consumer group (``DefaultMQPushConsumer`` of RocketMQ).
+
+    Used only on the event loop's thread, usually in an ``async with`` statement.
 
     With a listener, each message is passed to the listener. Without a listener, iterate over the consumer: a message counts as
     consumed when the next one is requested. If an exception or ``break`` ends the loop, the current message is delivered

@@ -23,7 +23,7 @@ from flintmq.remoting.wire.headers_admin import ConsumeMessageDirectlyRequestHea
 
 
 class ConsumerRequests:
-    """Handles the requests that brokers send to one member of a group. Loop thread only."""
+    """Handles the requests that brokers send to one member of a group. Used only on the event loop's thread."""
 
     def __init__(
         self, member: Membership, rebalancer: Rebalancer, consumption: ConsumeService, started_at_ms: int

@@ -84,8 +84,9 @@ class ConsumerSettings:
     unreadable: Literal["retry", "deliver"] = attrs.field(default="retry", validator=_one_of("retry", "deliver"))
     """Handling of a message whose body cannot be read (``body_error`` is not empty): ``retry`` or ``deliver``.
 
-    ``retry`` treats the message like one at which the listener failed, without calling the listener; an orderly consumer treats
-    it like a message whose attempts are used up. ``deliver`` passes the message to the listener."""
+    With ``retry``, the listener is not called, and the message is treated as if the listener had failed. An orderly consumer
+    does not retry the message, but asks the broker to make it a dead letter. With ``deliver``, the listener gets the
+    message."""
     consume_timeout_s: float = 900.0
     """Seconds after which a message is delivered again although its listener has not returned. Orderly consumers ignore this
     setting."""
@@ -175,4 +176,4 @@ _NUMBERS: Final[dict[str, tuple[Any, float, float]]] = {
     "error_delay_s": (int | float, 0, math.inf),
     "retry_delay_s": (int | float, 0, math.inf),
 }
-"""Type, lowest and highest value of each setting that is a number, keyed by setting."""
+"""Type, lowest value and highest value of each setting that is a number, keyed by the setting's name."""

@@ -65,7 +65,9 @@ class _Group:
 
 
 class Consumers(InstanceUser):
-    """Consumers of any number of groups, each declared by decorating a function. Loop thread only.
+    """Consumers of any number of groups, each declared by decorating a function.
+
+    Used only on the event loop's thread.
 
     ::
 
@@ -124,7 +126,8 @@ class Consumers(InstanceUser):
             codec: decodes bodies for ``message.value``, such as :class:`~flintmq.remoting.client.codec.JsonCodec`.
 
         Raises:
-            ValueError: the group already has a function for the topic, a function of another kind, or other settings; or the
+            ValueError: the group already has a function for the topic, or already has other settings. Or the group already has
+                functions of another kind: coroutine or plain functions, for one message or for lists of messages. Or the
                 consumers already run.
         """
         return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=False)
@@ -214,7 +217,7 @@ class Consumers(InstanceUser):
         return {"client": self.client}
 
     async def close(self) -> None:
-        """Leave every group, commit, and close the connections; :meth:`run` returns. Idempotent.
+        """Leave every group, commit the offsets, and close the connections. Then :meth:`run` returns. Idempotent.
 
         Raises:
             RuntimeError: called by one of the decorated functions; the call would wait for that function. Nothing was closed.

@@ -35,8 +35,8 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
     """Return a server's answer if the answer's code is SUCCESS or one of ``accepted``.
 
     Raises:
-        RefusedError: the answer has another code. The error has the answer's code and remark, and the reason, the value and the
-            key that the remark contains.
+        RefusedError: the answer has another code. The error has the code and the remark of the answer. If the remark
+            contains the reason of the refusal, the measured value, and the key of a setting, the error has these too.
     """
     if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
         return answer
@@ -55,7 +55,9 @@ class InstanceOptions(RemotingOptions, total=False):
 
 
 class ClientInstance:
-    """A client as brokers see it: one client id, and one connection per address. Loop thread only.
+    """A client as brokers see it: one client id, and one connection per address.
+
+    Used only on the event loop's thread.
 
     A producer or consumer creates its own client instance, or uses an instance passed as ``client``. The creator of an instance
     closes the instance.
@@ -119,7 +121,7 @@ class ClientInstance:
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.bodies_stay_packed: bool = False
-        """Whether bodies of received messages stay compressed, for views that show only a part of a body.
+        """Whether bodies of received messages stay compressed, for callers that show only a part of each body.
 
         A message with a compressed body has the ``body_error`` :data:`~flintmq.remoting.client.message.PACKED`."""
         self._silent = Troubles(clock)
@@ -139,7 +141,7 @@ class ClientInstance:
         return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
 
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
-        """Set the handler of requests that brokers send to this client: requests with one request code, for one group.
+        """Set the handler of the requests that brokers send to this client with one request code and for one group.
 
         The handler is called as ``handler(command, address)``.
         """
@@ -316,7 +318,9 @@ _CLOSING: Final[set[asyncio.Future[None]]] = set()
 
 
 class InstanceUser:
-    """The base class of producers, consumers and admin clients, which use a :class:`ClientInstance`. Loop thread only.
+    """The base class of producers, consumers and admin clients, which use a :class:`ClientInstance`.
+
+    Used only on the event loop's thread.
 
     Args:
         name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker; ignored if ``client`` is given.

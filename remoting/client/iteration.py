@@ -28,7 +28,9 @@ class Handed:
 
 
 class Iteration:
-    """Distributes messages from the consuming tasks (workers) to the ``async for`` loops. Loop thread only.
+    """Distributes messages from the consuming tasks (workers) to the ``async for`` loops.
+
+    Used only on the event loop's thread.
 
     ::
 
@@ -50,8 +52,8 @@ class Iteration:
         """Messages that ``async for`` loops have taken and not consumed yet."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """A future for each message whose consumption has just ended. A worker of the consumer waits for the future, and the
-        future is removed when that worker has continued."""
+        """Futures of the messages that ``async for`` loops have just consumed. A worker of the consumer waits for each
+        future, and removes it when :meth:`hand_over` returns."""
 
     def begin(self) -> None:
         """Begin to accept messages that workers offer; a call after :meth:`end` begins again."""
@@ -85,7 +87,7 @@ class Iteration:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Wait until each worker whose message was consumed has noticed this and continues."""
+        """Wait until :meth:`hand_over` has returned in each worker whose message was consumed."""
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
@@ -135,7 +137,7 @@ class Iteration:
 
 
 class LoopMessages(AsyncIterator[MessageExt]):
-    """The iterator of one ``async for`` loop over a consumer's messages. Loop thread only."""
+    """The iterator of one ``async for`` loop over a consumer's messages. Used only on the event loop's thread."""
 
     def __init__(self, iteration: Iteration, timeout_ms: int | None = None, owner: object = None) -> None:
         self._owner = owner

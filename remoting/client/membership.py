@@ -1,4 +1,4 @@
-"""The state of one member of a consumer group, which the parts of a consumer share."""
+"""The state of one member of a consumer group, shared by the objects that make up a consumer."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class Membership:
-    """The state of a group member that the parts of a consumer share. Loop thread only.
+    """The state of one member of a consumer group, shared by the objects that make up a consumer.
 
-    No part and no task refers to the consumer object itself. A consumer that a program drops without closing it can therefore
-    be garbage-collected, which closes it.
+    Used only on the event loop's thread.
+
+    Neither these objects nor the tasks refer to the :class:`~flintmq.remoting.client.consumer.Consumer` itself. Therefore a
+    consumer that a program drops without closing it can be garbage-collected, which closes it.
     """
 
     group: str
@@ -50,7 +52,7 @@ class Membership:
     troubles: Troubles = attrs.field(init=False)
     """Current failures that keep the member from consuming, keyed by topic or broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
-    """Numbers of pulls and of messages since the start of the consumer, keyed by topic."""
+    """Counters of pulls and messages since the start of the consumer, keyed by topic."""
     tasks: set[asyncio.Task[None]] = attrs.field(factory=set)
     """Tasks that run until the member leaves its group."""
 

@@ -126,10 +126,10 @@ class Message:
             raise InvalidArgumentError(f"flag is {self.flag!r}, and must be a number of 32 bits")
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """Return all properties of the message in the order in which they are sent, the client's before the user's.
+        """Return all properties of the message in the order in which they are sent: first the client's, then the user's.
 
-        The Java client uses the same order, in which a broker finds the properties that it reads fastest. A user's property
-        with the name of a client's property is ignored.
+        The Java client uses the same order. In this order, a broker quickly finds the properties that it reads. A user's
+        property with the name of a client's property is ignored.
         """
         result: dict[str, str] = {}
         if self.keys:
@@ -193,8 +193,8 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
     """Number of times that consuming the message has failed."""
     prepared_transaction_offset_bytes: int
     body_error: str = ""
-    """The reason, for people, why :attr:`body` is the stored bytes and not the body that was sent; empty if it is the sent
-    body."""
+    """A text for users that says why :attr:`body` contains the stored bytes instead of the sent body. Empty if :attr:`body` is
+    the sent body."""
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -267,17 +267,17 @@ PACKED: Final = "it is still compressed"
 
 
 def keep_packed(message: MessageExt) -> MessageExt:
-    """Return a message whose body is left as the broker stored it; a compressed message is marked :data:`PACKED`.
+    """Return a message with its body as the broker stored it. If the body is compressed, ``body_error`` is :data:`PACKED`.
 
-    :func:`body_parts` decompresses the body of such a message part by part.
+    :func:`body_parts` decompresses such a body part by part.
     """
     return replace(message, body_error=PACKED) if message.sys_flag & COMPRESSED and message.body else message
 
 
 def body_parts(message: MessageExt) -> Iterator[bytes]:
-    """Yield a message's body in parts of at most 128 KiB; the body of a message marked :data:`PACKED` is decompressed.
+    """Yield a message's body in parts of at most 128 KiB. If the ``body_error`` is :data:`PACKED`, the body is decompressed.
 
-    For a message with any other ``body_error``, the stored bytes are yielded.
+    If the message has another ``body_error``, the stored bytes are yielded.
 
     Raises:
         CompressionError: the body cannot be decompressed; some parts may already have been yielded.
@@ -302,7 +302,7 @@ def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
 
 
 CUT: Final = "only its beginning was read"
-"""The ``body_error`` of a message of whose body :func:`shortened` has kept only the beginning."""
+"""The ``body_error`` of a message whose body :func:`shortened` has cut after its beginning."""
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
@@ -353,7 +353,8 @@ NO_ROOM: Final = "the messages before it in the answer take the memory that ther
 
 
 Unpack = Callable[[MessageExt], MessageExt]
-"""A function that prepares a message with a compressed body for its reader: :class:`Unpacking`, or :func:`keep_packed`."""
+"""A function that takes a received message with a compressed body, and returns the message for the user. :class:`Unpacking`
+decompresses the body; :func:`keep_packed` leaves it compressed."""
 
 
 def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = None) -> MessageExt:
@@ -364,7 +365,8 @@ def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = No
     Args:
         record: a record that a broker stored.
         broker_name: the name of that broker, or empty if not known.
-        unpack: decompresses bodies; all records of an answer share this object. None: the answer has only this record.
+        unpack: called with the message if its body is compressed. All records of an answer share one :class:`Unpacking`, which
+            limits the total size of their bodies. None: a new :class:`Unpacking`, for an answer with only this record.
     """
     sys_flag = record.sys_flag
     message = MessageExt(
@@ -442,8 +444,8 @@ def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = Fal
 
 
 UNPACKED_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum total size of the bodies that are decompressed on the event loop, which takes about 10 ms. More bytes are
-decompressed on a thread."""
+"""Maximum total size of the bodies that are decompressed on the event loop. Decompressing this size takes about 10 ms. If the
+bodies are larger, they are decompressed on a thread."""
 
 
 async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
@@ -460,8 +462,11 @@ async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bo
 
 
 def _stated_size(view: memoryview, position: int) -> int:
-    """Return the size in a record's header if another record begins after that size. If no record begins there, return the
-    number of remaining bytes."""
+    """Return the size of a record that cannot be decoded.
+
+    The result is the size that the record's header states, if another record begins directly after it. Otherwise the result is
+    the number of remaining bytes.
+    """
     left = len(view) - position
     size = int.from_bytes(view[position : position + 4], "big")
     if RECORD_MIN_BYTES <= size < left:

@@ -18,7 +18,7 @@ from flintmq.remoting.wire.bodies import ResetOffsetBody
 
 
 class OffsetStore(Protocol):
-    """Stores, for each queue, the queue offset of the next message to consume. Loop thread only."""
+    """Stores, for each queue, the queue offset of the next message to consume. Used only on the event loop's thread."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Return the stored offset of a queue, or None if none is stored."""

@@ -30,15 +30,15 @@ from flintmq.remoting.wire.codes import RequestCode
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
-"""Number of characters of a message's properties that never exceed the maximum size, because a character takes at most four
-bytes in UTF-8."""
+"""Number of characters up to which a message's properties cannot exceed their maximum size in bytes. A character has at most
+four bytes in UTF-8."""
 _NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TIMERS
 """Properties of messages that a batch cannot contain: delayed messages, replies, and half messages of transactions."""
 
 
 @attrs.frozen
 class Prepared:
-    """An encoded send of one message or of a batch, to which only the choice of the queue is added."""
+    """One message or one batch, encoded for a send request. Only the queue is still to be chosen."""
 
     code: int
     topic: str
@@ -49,11 +49,11 @@ class Prepared:
     flag: int = 0
     batch: bool = False
     sources: Sequence[Message] = ()
-    """The messages of the prepared send."""
+    """The messages that were encoded."""
 
     @property
     def messages(self) -> int:
-        """Number of messages in the encoded send."""
+        """Number of messages that were encoded."""
         return len(self.sources)
 
 

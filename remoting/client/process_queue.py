@@ -22,12 +22,12 @@ class CacheLimits:
     span: int
     """Maximum number of queue offsets from the first unconsumed message to the last pulled message.
 
-    This limits how many messages are consumed after a slow message. If the process dies, these messages are delivered again,
-    because the committed offset is that of the slow message."""
+    This limits how many later messages are consumed while one message takes long. If the process dies, the later messages are
+    delivered again, because the committed offset is the offset of the slow message."""
 
 
 class ProcessQueue:
-    """The messages of one queue that were pulled and are not consumed yet. Loop thread only.
+    """The messages of one queue that were pulled and are not consumed yet. Used only on the event loop's thread.
 
     Args:
         queue: the queue that the messages belong to.

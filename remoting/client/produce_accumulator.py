@@ -2,8 +2,8 @@
 
 ::
 
-    send ──▶ lane ──lingered / full / previous batch answered──▶ one batch ──▶ a SendResult for each message
-             └ one per topic; or one per queue, if callers choose queues, directly or by a sharding key
+    send ──▶ waiting messages ──linger time over / full / previous batch answered──▶ batch ──▶ a SendResult per message
+             └ of one topic; or of one queue, if callers choose queues, directly or by a sharding key
 
 See ``ProduceAccumulator`` of RocketMQ 5, and Kafka's ``linger.ms``.
 """
@@ -35,8 +35,7 @@ from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 TOGETHER_S: Final = 0.01
-"""Deadlines of a batch's messages count as equal if they differ by at most this number of seconds, so that few batches need a
-timer."""
+"""Maximum difference in seconds between deadlines that count as equal. Because of this tolerance, few batches need a timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
 """Key of messages that may be sent together: topic, ``wait_store``, queue, and timeout in ms. The queue is None if the caller
@@ -72,9 +71,9 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _Lane(msgspec.Struct):
-    """A lane: the messages for one topic or queue that wait for the next batch.
+    """The messages for one topic or queue that wait for the next batch.
 
-    The batches of a lane for one queue are sent one after the other.
+    If the messages are for one queue, their batches are sent one after the other.
     """
 
     key: _LaneKey
@@ -86,12 +85,12 @@ class _Lane(msgspec.Struct):
     """The time, on the loop's clock, at which the next batch is sent."""
     is_leaving: bool = False
     expiry: asyncio.TimerHandle | None = None
-    """Timer that expires at the earliest deadline of the collected messages, or before it. None if the timeout of the next send
-    is enough."""
+    """Timer that fails messages whose deadlines have passed. It expires at the earliest deadline of the waiting messages, or
+    earlier. None if the deadlines are equal, because the timeout of the send request then fails all messages in time."""
 
 
 class ProduceAccumulator:
-    """Joins the sends of one producer into batches. Loop thread only.
+    """Joins the sends of one producer into batches. Used only on the event loop's thread.
 
     Batches without a chosen queue are sent independently of each other. Messages for one queue, chosen directly or by a
     sharding key, keep their order: a batch collects messages until the previous batch is answered, and is then sent.
@@ -115,8 +114,8 @@ class ProduceAccumulator:
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._linger_max_timeout_ms = 2 * linger_ms
-        """Twice the linger time, in ms. A message with a shorter timeout is sent at the latest when half of this timeout is
-        over, so its batch does not wait for the whole linger time."""
+        """Twice the linger time, in ms. If a message has a shorter timeout, its batch does not wait for the whole linger time.
+        The batch is sent at the latest when half of the timeout has passed."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}
@@ -127,8 +126,10 @@ class ProduceAccumulator:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        """Return the sum of the waiting batches, the topics that wait for a route, and the running tasks. The sum is 0 if no
-        caller of :meth:`add` waits for a result."""
+        """Return the total number of waiting batches, of topics that wait for a route, and of running tasks.
+
+        The number is 0 if no caller of :meth:`add` waits for a result.
+        """
         return len(self._lanes) + len(self._unrouted) + len(self._tasks)
 
     def add(
@@ -188,8 +189,8 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # _leave() removes the full batch from ``_lanes``, unless the queue of its messages was chosen.
-            # The entry of a chosen queue stays in ``_lanes`` until all its batches are sent.
+            # If the callers chose no queue, _leave() has removed the full batch from ``_lanes``.
+            # If they chose a queue, the entry of this queue stays in ``_lanes`` until all its batches are sent.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -262,8 +263,8 @@ class ProduceAccumulator:
         except Exception as failure:  # Hooks can raise exceptions of any type.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The topic is removed from ``_unrouted`` here, because the task's callback runs later.
-        # A message that is sent before the callback thus uses the cached route.
+        # The topic is removed from ``_unrouted`` here and not in the task's callback, which runs later.
+        # Therefore a message that is sent before the callback runs uses the cached route.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
@@ -368,7 +369,8 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            # The batch is sent until the deadline of its last message. Timers fail messages whose deadlines are earlier.
+            # The request may take until the deadline of the batch's last message. A timer fails messages whose deadlines are
+            # earlier.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
@@ -385,7 +387,7 @@ class ProduceAccumulator:
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except Exception as failure:  # each caller gets the exception that a hook has raised
+        except Exception as failure:  # Hooks can raise exceptions of any type. Each caller gets the exception.
             for entry in entries:
                 entry.fail(_copy(failure))
         else:

@@ -38,7 +38,9 @@ class ProducerOptions(InstanceOptions, total=False):
 
 
 class Producer(InstanceUser):
-    """Sends messages, each to the next queue of its topic. Loop thread only; use it in an ``async with`` statement.
+    """Sends messages, each to the next queue of its topic.
+
+    Used only on the event loop's thread, usually in an ``async with`` statement.
 
     Args:
         group: the producer group.
@@ -252,7 +254,9 @@ class Producer(InstanceUser):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> SendResult:
-        """Reply to a consumed request, by way of the broker that delivered it and to which the requester is connected.
+        """Reply to a consumed request.
+
+        The reply is sent to the broker that delivered the request, because the requester is connected to this broker.
 
         Raises:
             ValueError: the message is not a request.

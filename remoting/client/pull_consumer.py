@@ -29,12 +29,15 @@ from flintmq.remoting.client.route import NameServers
 POLL_TIMEOUT_MS: Final = 5_000
 """Default timeout of a poll in ms, which is RocketMQ's ``pollTimeoutMillis``."""
 POLL_SUSPEND_MS: Final = 15_000
-"""Time in ms for which a broker may hold the pulls of a poll. The next poll uses a pull that is still held."""
+"""Time in ms for which a broker may hold the pulls of a poll. If the poll ends earlier, its pulls continue, and the next poll
+uses their results."""
 PULL_BATCH_SIZE: Final = 32
 
 
 class PullConsumer(QueueOffsets, InstanceUser):
-    """Pulls messages on demand, without being a member of its group. Loop thread only; use ``async with``.
+    """Pulls messages on demand, without being a member of its group.
+
+    Used only on the event loop's thread, usually in an ``async with`` statement.
 
     ::
 
@@ -213,7 +216,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             )
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Set the position of an assigned queue, at which later polls and a running :meth:`poll` continue.
+        """Set the position of an assigned queue. Later polls, and a :meth:`poll` that is running, continue at this position.
 
         Raises:
             ValueError: the queue is not assigned, or the offset is outside the queue's range, which the error's text states.
@@ -228,11 +231,11 @@ class PullConsumer(QueueOffsets, InstanceUser):
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
         """Set the positions of assigned queues to the messages stored nearest to a time.
 
-        A message can be a little older than the time. Either all queues move, or none does.
+        A message can be a little older than the time. If the search fails for one queue, no position is changed.
 
         Args:
             timestamp_ms: milliseconds since 1970.
-            queue: the queue to move; None: every assigned queue.
+            queue: the queue whose position is set; None: every assigned queue.
 
         Raises:
             ValueError: the queue is not assigned.

@@ -25,7 +25,9 @@ queue's lock expires."""
 
 
 class Rebalancer:
-    """Assigns queues to one member of a consumer group, and releases queues that the member loses. Loop thread only.
+    """Assigns queues to one member of a consumer group, and releases queues that the member loses.
+
+    Used only on the event loop's thread.
 
     Args:
         member: the member of the group.
@@ -139,7 +141,7 @@ class Rebalancer:
         # RocketMQ's brokers list a member twice for two minutes after the member has reconnected.
         # Duplicates are removed. Otherwise a member listed twice would get two shares of the queues, and consume only one.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
-        # Consistent hashing uses the names of queues with the namespace.
+        # Consistent hashing depends on the queues' names. All members must hash the same names, which include the namespace.
         namespace = self._member.client.namespace
         wrapped = list(map(namespace.wrap_queue, queues))
         share = returned_by(self._settings.allocate, self._member.client.client_id, members, wrapped)

@@ -3,10 +3,11 @@
 ::
 
     requester ──message with CORRELATION_ID──▶ topic ──▶ consumer
-        ▲                                                   │ make_reply
-        └── 326, pushed over the heartbeat's connection ── broker ◀── 325
+        ▲                                                   │ SEND_REPLY_MESSAGE_V2 (request code 325)
+        └── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker ◀──┘
 
-See docs/internals/protocol.md, Request and reply.
+:func:`make_reply` returns the reply to a request. The broker pushes the reply over the connection that carries the requester's
+heartbeats. See docs/internals/protocol.md, Request and reply.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def is_reply(message: Message) -> bool:
 
 
 class Requests:
-    """The requests that one client has sent as messages and whose replies it awaits. Loop thread only."""
+    """The requests that one client has sent as messages and whose replies it awaits. Used only on the event loop's thread."""
 
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
@@ -103,8 +104,8 @@ class Requests:
 
         After the heartbeats, the brokers can forward replies to the client, and ask the client to check transactions.
 
-        The method waits for at most half of ``timeout_ms``, and not for brokers that are known to be silent, so that one silent
-        broker does not delay a send to another broker.
+        The method waits for at most half of ``timeout_ms``. It does not wait for brokers that did not answer their latest
+        heartbeat, because a silent broker must not delay a send to another broker.
         """
         if self._losses_seen != self._client.remoting.connections_lost:
             self._losses_seen = self._client.remoting.connections_lost
@@ -174,7 +175,10 @@ class Requests:
 
 
 def _packed(host: str) -> bytes:
-    """Return ``ip:port`` in packed form, or empty bytes for another text. RocketMQ's brokers write a slash before the IP."""
+    """Return the packed form of an address ``ip:port``; return empty bytes if the text is not an address.
+
+    Text up to a slash is ignored, because RocketMQ's brokers write a slash before the IP.
+    """
     ip, _, port = host.rpartition("/")[2].rpartition(":")
     try:
         return pack_host(ip.removeprefix("[").removesuffix("]"), int(port))

@@ -69,9 +69,9 @@ class TopicRoute:
         return self.write_queues
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address of the broker with a broker name and an id.
+        """Return the address of a broker, found by its broker name and its id.
 
-        If no broker of the name has the id, return the address of the broker of the name with the lowest id.
+        If the id does not exist under this broker name, return the address with the lowest id under this name.
 
         Raises:
             RemotingConnectError: the broker is not in the route.
@@ -151,7 +151,7 @@ def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
 
 
 class RouteCache:
-    """Fetches routes from a name server and caches them. Loop thread only.
+    """Fetches routes from a name server and caches them. Used only on the event loop's thread.
 
     One name server, chosen at random, is used until it fails, then the next one. Clients with the same list therefore share its
     servers evenly, as RocketMQ's clients do (NettyRemotingClient.getAndCreateNameserverChannel).

@@ -1,4 +1,4 @@
-"""The result of a send: the status, the message's ids and the message's place in the queue."""
+"""The result of a send: the status, the message's ids, and the message's queue and queue offset."""
 
 from __future__ import annotations
 

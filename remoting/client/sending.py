@@ -38,7 +38,7 @@ _FIELDS_MAX: Final = 4_096
 
 
 _BACKOFFS_MS: Final = ((15_000, 600_000), (3_000, 180_000), (2_000, 120_000), (1_000, 60_000), (550, 30_000))
-"""Pairs of a latency and the time for which a broker with this latency is avoided, in ms.
+"""Pairs of a latency and the time for which a broker with at least this latency is avoided, both in ms.
 
 The latencies are ``latencyMax``, and the times ``notAvailableDuration``, of RocketMQ's ``MQFaultStrategy``."""
 _FAILURE_MS: Final = 30_000
@@ -46,7 +46,10 @@ _FAILURE_MS: Final = 30_000
 
 
 class LatencyBackoff:
-    """Avoids a broker for some time after it was slow or failed (``MQFaultStrategy`` of RocketMQ). Loop thread only."""
+    """Avoids a broker for some time after it was slow or failed (``MQFaultStrategy`` of RocketMQ).
+
+    Used only on the event loop's thread.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,7 +82,7 @@ class LatencyBackoff:
 
 @attrs.frozen
 class Sender:
-    """Sends the encoded (prepared) messages of one producer group. Loop thread only."""
+    """Sends the encoded (prepared) messages of one producer group. Used only on the event loop's thread."""
 
     client: ClientInstance
     group: str
@@ -94,8 +97,8 @@ class Sender:
     """Function that is called after each send whose messages a broker has stored. Its arguments are the send, its queue, the
     broker's address, the answer, and the start time in ms since 1970."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
-    """Cached extFields of plain sends, keyed by queue. Only the time and the properties differ between sends to the same
-    queue."""
+    """Cached extFields of send requests, keyed by queue. They are used for single messages without flags. The requests for such
+    messages to one queue differ only in the time and the properties."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(chance.bits(16)), init=False)
 
     async def send(
@@ -257,7 +260,7 @@ class Sender:
     ) -> tuple[TopicRoute, MessageQueue]:
         """Return a topic's route, and the queue in it that a sharding key selects.
 
-        Raises ``ValueError`` if ``queue`` is given.
+        Raises ``ValueError`` if ``queue`` is not None, because only one of ``queue`` and ``sharding_key`` may be given.
         """
         if queue is not None:
             raise InvalidArgumentError("name a queue or a sharding key, not both: the key chooses the queue")

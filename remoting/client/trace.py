@@ -1,8 +1,8 @@
 """Message traces: records of sends and consumption, written to the trace topic in the Java client's format.
 
-``mqadmin queryMsgTraceById`` shows the traces of a message. Fields of a line are separated by 0x01, and a line ends with 0x02.
-A message of the trace topic contains the lines of many traced messages. Its keys are the ids and keys of the traced messages.
-See ``AsyncTraceDispatcher`` and ``TraceDataEncoder`` of RocketMQ.
+``mqadmin queryMsgTraceById`` shows the traces of a message. A trace is a line of text: its fields are separated by 0x01, and it
+ends with 0x02. A message of the trace topic contains the lines of many traced messages. Its keys are the ids and keys of the
+traced messages. See ``AsyncTraceDispatcher`` and ``TraceDataEncoder`` of RocketMQ.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Consuming:
 
 
 class Tracer:
-    """Writes the traces of one producer or consumer in the background. Loop thread only.
+    """Writes the traces of one producer or consumer in the background. Used only on the event loop's thread.
 
     Tracing never delays sends or listeners. Traces are lost if more than 2,048 traces wait, or if the trace topic is not
     writable.

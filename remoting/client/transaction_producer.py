@@ -67,7 +67,7 @@ class TransactionResult:
 
 
 class TransactionProducer(Producer):
-    """Sends messages in transactions. Loop thread only; use it in an ``async with`` statement.
+    """Sends messages in transactions. Used only on the event loop's thread, usually in an ``async with`` statement.
 
     ::
 
@@ -108,8 +108,8 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # The handler of brokers' transaction checks is removed last: until super().close() ends,
-            # a concurrent start() can add the handler again.
+            # The handler of brokers' transaction checks is removed only after super().close() has ended.
+            # Before that, a concurrent start() can add the handler again.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 

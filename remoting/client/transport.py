@@ -94,7 +94,7 @@ class RemotingOptions(TypedDict, total=False):
 
 
 class RemotingClient:
-    """Sends requests to servers, and handles requests that servers push. Loop thread only.
+    """Sends requests to servers, and handles requests that servers push. Used only on the event loop's thread.
 
     Connections are opened on demand, and closed if they are idle.
 
@@ -127,8 +127,8 @@ class RemotingClient:
         self._max_in_flight = max_in_flight
         self._in_flight = 0
         self._freed = asyncio.Event()
-        """Event that is set whenever a request ends. It wakes the requests that wait because of the maximum of unanswered
-        requests."""
+        """Event that is set whenever a request ends. It wakes the requests that wait because ``max_in_flight`` requests are
+        unanswered."""
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._handlers: dict[int, RequestHandler] = {}
@@ -139,7 +139,7 @@ class RemotingClient:
         """Number of connections of this client that have ended. After a change of this number, servers may no longer know the
         client."""
         self.lost: Event[[str]] = Event()
-        """Event that is published when a connection ends before this client is closed, with the address of the server."""
+        """Event that is published if a connection ends before this client is closed. Its argument is the server's address."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """Set the handler of the requests with one code that servers push.
@@ -279,7 +279,7 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            # If no caller waits any more, asyncio would log the exception as never retrieved without task.exception().
+            # If no caller waits for the task any more, asyncio would log its exception. The call of exception() prevents this.
             task.exception()
 
     async def _connect(self, address: str) -> ClientConnection:

@@ -20,12 +20,12 @@ class _Trouble:
     since_s: float
     tell_at_s: float
     pause_s: float = 2 * FIRST_PAUSE_S
-    """Minimum number of seconds from the next log line about a failure to the log line after that. Each log line doubles this
-    number, up to :data:`LONGEST_PAUSE_S`."""
+    """Minimum number of seconds between the next log line about the failure and the log line after it. Each repeated log line
+    doubles this number, up to :data:`LONGEST_PAUSE_S`."""
 
 
 class Troubles:
-    """The current failures, keyed by subject: a topic or a broker. Loop thread only."""
+    """The current failures, keyed by subject: a topic or a broker. Used only on the event loop's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

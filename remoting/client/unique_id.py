@@ -28,7 +28,7 @@ counters."""
 
 
 def local_ip() -> str:
-    """Return the address of this machine's outgoing interface, or ``127.0.0.1`` without one. Sends no packet."""
+    """Return the address of this machine's outgoing interface, or ``127.0.0.1`` if there is none. Sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

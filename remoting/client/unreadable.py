@@ -23,7 +23,9 @@ _NAMELESS: Final = "a message without an id"
 
 
 class UnreadableMessages:
-    """A consumer's policy for messages that cannot be read: withhold, deliver, or skip them. Loop thread only.
+    """A consumer's policy for messages that cannot be read: withhold, deliver, or skip them.
+
+    Used only on the event loop's thread.
 
     Args:
         settings: the consumer's settings.
@@ -64,10 +66,10 @@ class UnreadableMessages:
         )
 
     def is_passed_over(self, held: ProcessQueue, message: MessageExt, failure: Exception) -> bool:
-        """Skip a message that could not be sent back, if its broker cannot read it either; return whether it was skipped.
+        """Skip an unreadable message if its broker cannot read it and refused to take it back. Return whether it was skipped.
 
-        If the message were not skipped, its queue could never commit a later offset. The message is skipped only after the
-        maximum number of attempts, because a broker that does not find it at first may find it later.
+        If the message were not skipped, the consumer could never commit a later offset of the queue. The message is skipped
+        only after the maximum number of attempts, because a broker may find the message later.
         """
         is_lost = isinstance(failure, RefusedError) and failure.code == ResponseCode.SYSTEM_ERROR
         if not message.body_error or not is_lost or message.reconsume_times < self._tries_max:

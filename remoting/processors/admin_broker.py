@@ -77,7 +77,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO, needs=ADMIN)
     def get_runtime_info(self, _request: Request) -> Response:
-        """Return the broker's runtime figures."""
+        """Return the broker's runtime figures as a ``KVTable``, which ``mqadmin brokerStatus`` shows."""
         return Response(body=bodies.KVTable(self._api.figures.texts()).encode())
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, header=ViewBrokerStatsDataRequestHeader, needs=ADMIN)

@@ -239,9 +239,9 @@ class AdminClientProcessor(StateProcessor):
 
 
 def _returning(info: ConsumerGroupInfo | None) -> str:
-    """Return a text for refusals: the number of a group's members that have not registered again since the broker's start.
+    """Return the part of a refusal's text that states how many members have not registered again since the broker's start.
 
-    The text is empty if every member has registered again.
+    The text is empty if every member of the group has registered again.
     """
     if info is None or not info.kept:
         return ""
@@ -249,9 +249,9 @@ def _returning(info: ConsumerGroupInfo | None) -> str:
 
 
 def _check_all_connected(info: ConsumerGroupInfo) -> None:
-    """Raise a refusal if a member of the group has not registered again since the broker's start.
+    """Raise ``RefusedError`` if a member of the group has not registered again since the broker's start.
 
-    This member would not get the new consumer offsets, and would later commit its old offsets.
+    Such a member would not get the new consumer offsets of a reset, and would later commit its old offsets.
     """
     if info.kept:
         raise system_error(

@@ -237,9 +237,9 @@ class AdminGroupProcessor(StateProcessor):
 
 
 def _can_be(queue: MessageQueue) -> bool:
-    """Return whether a queue can exist, because its topic and its broker name are not too long.
+    """Return whether the topic and the broker name of a queue do not exceed their maximum lengths.
 
-    A lock on a queue that cannot exist would only use memory.
+    A queue with longer names cannot exist, so a lock on it would only use memory.
     """
     topic_max = len(RETRY_PREFIX) + GROUP_MAX_BYTES if queue.topic.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
     return len(queue.topic) <= topic_max and len(queue.broker_name) <= GROUP_MAX_BYTES

@@ -70,12 +70,12 @@ class AdminTopicProcessor(StateProcessor):
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic's settings, queues and consumer offsets. The deletion is on disk before the answer is sent.
 
-        After the answer, tools remove the topic's route from name servers. Therefore the broker answers only after its
-        registrations under way have ended, because they may still contain the topic.
+        After the answer, tools remove the topic's route from name servers. A registration of the broker that has already begun
+        may still contain the topic. Therefore the broker answers only after such registrations have ended.
         """
         check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic
-        # The name of an existing topic is not checked, because a group's retry topic may have a longer name than others.
+        # The name of an existing topic is not checked, because the name of a retry topic can be longer than other topic names.
         if topic not in self._api.topics:
             check_topic_name(topic)
         self._check_not_system(topic)
@@ -88,14 +88,17 @@ class AdminTopicProcessor(StateProcessor):
         # A topic that is created again after its deletion must not get the old offsets, even after a power cut.
         await self._api.offsets.file.durable()
         await acknowledge(waiter, strict=False)
-        # Dispatching the record of the deletion from the log removes the topic's queues.
+        # The log now contains a record of the deletion. Dispatching this record removes the topic's queues.
         self._api.log.dispatch(everything=True)
         for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()
         return Response()
 
     def _check_not_system(self, topic: str) -> None:
-        """Raise a refusal with RocketMQ's remark if a topic is a system topic, which may be neither created nor deleted."""
+        """Raise ``RefusedError`` with RocketMQ's remark if a topic is a system topic.
+
+        System topics may be neither created nor deleted.
+        """
         if self._api.topics.is_system_topic(topic):
             raise system_error(f"The topic[{topic}] is conflict with system topic.", reason="topic.system")
 

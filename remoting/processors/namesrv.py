@@ -1,6 +1,7 @@
-"""Answers a name server's requests: brokers register, clients ask for routes, and tools change values by key and settings.
+"""Answers the requests that a name server receives.
 
-See docs/internals/protocol.md, Request codes and Name server.
+Brokers register, clients ask for routes, and administration tools change the key-value table and the settings. See
+docs/internals/protocol.md, Request codes and Name server.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     Args:
         routes: the tables of brokers and topics.
-        kv: the values by key, which contain the order configuration of topics.
+        kv: the key-value table, which contains the order configuration of topics.
         order_message_enable: returns whether routes contain the order configuration. It is called for each request, because the
             setting may change.
-        listeners: names of the addresses in the setting ``nameserver.listeners``, keyed by (host, port). An empty host means
-            any interface. A client of such an address gets the broker addresses that are advertised for its name.
+        listeners: names of the listeners in the setting ``nameserver.listeners``, keyed by (host, port). An empty host means
+            any interface. A client that connects to a listener gets the addresses that brokers advertise for the listener's
+            name.
     """
 
     def __init__(
@@ -173,14 +175,15 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             route = replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
         answer = with_json(route, standard=standard)
-        if left:  # RocketMQ's clients ignore the field flintLeftBrokers
+        if left:
+            # The field flintLeftBrokers is sent to every client, because RocketMQ's clients ignore it.
             answer.ext_fields = {LEFT_BROKERS: ";".join(left)}
         return answer
 
     def _viewpoint(self, request: Request) -> Viewpoint:
-        """Return the listener and the local address that a client uses.
+        """Return the listener through which a client reached the name server, and the local address of the connection.
 
-        The listener and the address decide which addresses of the brokers the client gets.
+        The listener and the address decide which of a broker's addresses the client gets.
         """
         channel, names = request.channel, self._listeners
         host, port = channel.local_host, channel.local_port
@@ -198,8 +201,11 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=ACCOUNT)
     def system_topics(self, request: Request) -> Response:
-        """Return the names of all clusters and brokers, and the address of one broker. RocketMQ lists these names as system
-        topics, because each of them is also the name of a topic."""
+        """Return the names of all clusters and brokers, and the address of an arbitrary broker.
+
+        RocketMQ lists these names as system topics, because each name is also the name of a topic. RocketMQ's client then
+        asks the broker at the address for further system topics.
+        """
         return _topic_list(*self._routes.system_topics(self._viewpoint(request)))
 
     @handles(RequestCode.GET_UNIT_TOPIC_LIST, needs=ADMIN)
@@ -255,10 +261,11 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
 
 def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
-    """Raise ``RefusedError`` for a registration of a broker with addresses or names that clients cannot use.
+    """Raise ``RefusedError`` if a broker's registration contains addresses or names that clients cannot use.
 
-    Clients would get the addresses and names with every route. RocketMQ's name server accepts any text. If a name server
-    refused a registration, RocketMQ's broker would throw an ``MQBrokerException`` with the remark and continue.
+    Clients would get the addresses and names with every route. RocketMQ's name server accepts any text in a registration. If
+    a registration is refused, RocketMQ's broker throws an ``MQBrokerException`` with the remark of the refusal, and continues
+    to run.
     """
     told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
     told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []
@@ -319,7 +326,7 @@ class NamesrvSettings:
 
 
 class NamesrvConfigProcessor(DeclaredProcessor):
-    """Answers requests about values by namespace and key, and about the name server's settings.
+    """Answers requests that read or change the name server's key-value table or the name server's settings.
 
     Used only on the event loop's thread.
     """

@@ -1,12 +1,13 @@
-"""Access rules for the declarations of handlers: the rights that a request code needs of the account that signs it.
+"""Access rules, each of which computes the rights that an account needs to send a request.
 
-The rules differ from RocketMQ's in these points:
+The declaration of a request handler names the access rule of its request codes. The rules differ from RocketMQ's in these
+points:
 
 * Batch sends (320) need PUB, as single sends do.
-* A send to a retry topic needs the right to the group of the topic.
-* Messages to the trace topic are always accepted, but other rights that the same request needs are checked.
-* Codes with the physical offset of a message (33, 36, 37) need the right to the topic of that message.
-* Every code for administration needs an administrator.
+* A send to a retry topic needs the right to the consumer group of the retry topic.
+* Every account may send messages to the trace topic. Other rights that the same request needs are checked.
+* Requests that contain the physical offset of a message (33, 36, 37) need the right to the topic of that message.
+* Every request for administration needs the account of an administrator.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def group_need(name: str) -> Need:
 
 
 def topic_need(name: str, permission: Permission) -> Need:
-    """Return the right that an account needs to use a permission in a topic.
+    """Return the right to a permission, such as PUB or SUB, in a topic.
 
-    For a retry topic, this is the right to act as a member of the topic's consumer group.
+    For a retry topic, return the right to act as a member of the topic's consumer group.
     """
     if name.startswith(RETRY_PREFIX):
         return group_need(name[len(RETRY_PREFIX) :])

@@ -31,8 +31,8 @@ SUBSCRIPTION: Final = 0x4
 
 _FOUND: Final = Found.status.encode("ascii")
 _FLUSH_BYTES: Final = 1024 * 1024
-"""Number of bytes of collected answers to pulls at which the answers are written. One read of 256 KB from a socket may contain
-pulls whose answers are a thousand times as large."""
+"""Size in bytes at which the collected answers to pulls are written to the connection. Without this limit, much memory could be
+needed, because one read of 256 KB from a socket may contain pulls whose answers are a thousand times as large."""
 
 _handles_pulls: Final = partial(
     handles,
@@ -47,7 +47,7 @@ class PullMessageProcessor:
     """Answers pull requests. A pull request that finds no message is held until messages arrive. Used only on the event loop's
     thread.
 
-    The class plays the part of RocketMQ's ``PullMessageProcessor``.
+    The class corresponds to RocketMQ's ``PullMessageProcessor``.
     """
 
     may_wait: ClassVar = True

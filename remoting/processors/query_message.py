@@ -36,8 +36,8 @@ class QueryMessageProcessor(StateProcessor):
     async def query(self, request: Request) -> Response:
         """Return the messages of a topic that have a given key.
 
-        The index finds candidates by a hash. The broker compares the topic and the key of each candidate with those of the
-        request, although clients compare them, too.
+        The index finds messages by a hash, so it may also find messages that have another topic or key. The broker leaves these
+        messages out of the answer. RocketMQ's clients check the topic and the key of each message again.
         """
         header = request.header(QueryMessageRequestHeader)
         steps = self._api.log.reader.query_message_steps(

@@ -39,7 +39,7 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.refusal import system_error
 
 PUSH_TIMEOUT_S: Final = 10.0
-"""Seconds that a requester may take to acknowledge a reply to its request."""
+"""Seconds that a producer may take to acknowledge the reply to its request."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="reply")
 
@@ -52,7 +52,8 @@ class ReplyMessageProcessor(StateProcessor):
     async def reply(self, request: Request) -> Response:
         """Push a consumer's reply to the producer of the request, and store the reply if ``topics.store_reply`` is set.
 
-        The consumer gets the answer of a send. A reply that did not reach the producer is refused with SYSTEM_ERROR.
+        The consumer gets the same kind of answer as to a send request. If the reply does not reach the producer, the consumer's
+        request is refused with SYSTEM_ERROR.
         """
         api = self._api
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE

@@ -1,18 +1,18 @@
-"""Stores and answers SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): the hot path of sends.
+"""Stores and answers the requests SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320).
 
-All sends that arrive in one iteration of the loop, over all connections, are stored with one append (:class:`SendQueue`). One
-waiter reports when the stored messages are durable. The answers of each connection are sent in one write
-(:class:`SendAnswers`).
+The code is optimized for speed, because it runs for every send. All sends that arrive in one iteration of the event loop, over
+all connections, are stored with one append (:class:`SendQueue`). One waiter reports when the stored messages are durable. The
+answers of each connection are sent in one write (:class:`SendAnswers`).
 
 With ``admission.fast_failure``, sends that have waited too long are refused (docs/internals/algorithms.md, Flow control)::
 
-    read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
-         └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
+    read ──► wait until all ready sockets are read ──► append ──► flush ──► answer
+         └─ admission.send_wait_ms ─┘                  └─ admission.page_cache_busy_ms ─┘
 
-RocketMQ checks its queue every 10 ms. FlintMQ knows the time of each read, and checks the sends of the read before they are
-stored. One thread both reads and appends. While an append takes long, nothing is read, so the sends of the next iteration have
-waited for the append in their sockets. Sends that waited too long, in the socket or in the loop, are answered SYSTEM_BUSY. The
-remark says where they waited.
+RocketMQ checks its queue of sends every 10 ms. FlintMQ knows the time of each read, and checks the sends of the read before
+they are stored. One thread both reads sockets and appends messages. Nothing is read during an append, so sends that arrive
+during a long append wait in their sockets. Sends that waited too long, in the socket or in the event loop, are answered with
+SYSTEM_BUSY. The remark says whether the sends waited in the socket or in the event loop.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ loop."""
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
 
 SHARE_BYTES: Final = 4 * 1024 * 1024
-"""Maximum total size of the bodies of sends that are stored together, which is the size of the largest batch. Further sends
-wait for the next iteration of the event loop."""
+"""Maximum total size, in bytes, of the bodies of sends that are stored together. The value is the default of RocketMQ's
+``maxMessageSize``, the limit of one batch. Further sends wait for the next iteration of the event loop."""
 
 StoreShare = Callable[[list[Request], int], "Iterator[None] | None"]
 """Function that stores sends. Its arguments are the sends and the total size of their bodies. It returns None if the sends are
@@ -70,15 +70,17 @@ iteration of the event loop does one step."""
 
 
 class SendQueue:
-    """Collects send requests and stores them in shares of at most ``SHARE_BYTES``, one share at a time.
+    """Collects send requests and stores them in groups, one group after the other. The bodies of a group have at most
+    ``SHARE_BYTES`` bytes in total.
 
     Used only on the event loop's thread.
 
     Args:
-        store: a function that stores one share. If the function raises an exception, only the sends of that share stay without
-            answers.
+        store: a function that stores one group of requests. If the function raises an exception, the requests of this group get
+            no answers, but the next groups are stored.
         loop: returns the broker's event loop.
-        at_turn_end: calls a function at the end of an iteration of the loop, when every socket that was ready has been read.
+        at_turn_end: a function that registers a callback. The callback is called once every socket that is ready in this
+            iteration of the event loop has been read.
     """
 
     def __init__(
@@ -281,7 +283,7 @@ class SendAnswers:
             began_s: start of the latency measurement for sends that were read in an earlier iteration of the event loop; 0 for
                 sends read in this iteration.
         """
-        # The encoders are made again if the broker's settings were changed while the broker runs.
+        # The encoders contain values of the broker's settings, so they are made again after a change of the settings.
         if self._api.settings.current.broker is not self._broker:
             self._broker = self._api.settings.current.broker
             self._make_encoders()
@@ -290,8 +292,8 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """First request and encoded answers of each connection. All requests of a connection have the same code, because a
-        client uses only one code for single sends."""
+        """First request and encoded answers of each connection. Single sends and batches of a connection are separate items.
+        All requests of an item have the same code, because a client uses only one code for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)
@@ -377,7 +379,7 @@ class SendAnswers:
 
 
 class SendMessageProcessor:
-    """Stores the messages of send requests and answers the requests. It plays the part of RocketMQ's ``SendMessageProcessor``.
+    """Stores the messages of send requests and answers the requests. It corresponds to RocketMQ's ``SendMessageProcessor``.
 
     Used only on the event loop's thread, except the callback of the flush waiter, which runs on the flush thread.
     """
@@ -388,8 +390,8 @@ class SendMessageProcessor:
         self._api = api
         self._pool = pool = api.server.pool("send")
         self._holding = api.topics.holding_topics
-        """Topics that store messages temporarily, such as until they are due. The answer to a send to such a topic contains the
-        queue in which the message will be delivered."""
+        """Topics that keep messages until the broker delivers them to other topics, for example after a delay. The answer to a
+        send to one of these topics contains the id of the queue in which the message will be delivered."""
         self._queue = SendQueue(self._store_share, lambda: api.work.loop, api.server.at_turn_end)
         self._answers = SendAnswers(api, pool)
         self._fast_failure = FastFailure()
@@ -432,7 +434,7 @@ class SendMessageProcessor:
                 self._answers.refuse(request, error)
                 continue
             except StoreError as error:
-                # The send had to create its topic, and the disk failed.
+                # The topic of the send did not exist, and the broker could not create the topic because the disk failed.
                 refused = not_stored(error)
                 self._api.figures.counts.faults.refused(refused)
                 self._answers.refuse(request, refused)
@@ -443,7 +445,7 @@ class SendMessageProcessor:
                 continue
             messages.append(message)
             queue_id = message.queue_id
-            # The answer has the client's queue, which a delayed or half message keeps in the property REAL_QUEUE_ID.
+            # The answer contains the queue id that the client chose. A delayed or half message has this id in REAL_QUEUE_ID.
             if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):
                 queue_id = number_or(message.properties.get(REAL_QUEUE_ID), queue_id)
             owners.append((request, queue_id))

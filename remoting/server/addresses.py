@@ -24,8 +24,8 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 def reachable_host(host: str) -> str:
     """Return the address under which clients reach a server that listens at a host.
 
-    A host that means every interface becomes an IPv4 address of this machine; the loopback address only if the machine has no
-    other address. A different host is returned unchanged.
+    If the host means every interface (``0.0.0.0`` or ``::``), return an IPv4 address of this machine. Return the loopback
+    address only if the machine has no other address. Every other host is returned unchanged.
     """
     if host not in EVERY_INTERFACE:
         return host

@@ -2,14 +2,14 @@
 
 States and rules::
 
-    FRESH ──first frame──► OPEN ──close()/peer/idle/bad frame──► CLOSED
+    FRESH ──first frame──► OPEN ──close(), closed by peer, idle, or wrong frame──► CLOSED
 
 * The bytes of one read are split into frames and decoded. The server gets the requests of one read as one batch.
 * Answers are collected in the channel and sent in one write: at the end of the read that caused them, or by
   :meth:`ServerChannel.flush`.
 * If a header cannot be read, the answer contains the error, and the connection stays open.
-* Bytes that are not a frame close the connection. If the bytes contain the number of a request, the request is answered first.
-  Frames before the bytes in the same read are lost.
+* If received bytes are not a frame, the connection is closed. If the bytes contain the opaque of a request, the request is
+  answered with an error first. Frames that precede the bytes in the same read are lost.
 * The channel stops reading from a peer that does not read its answers. The channel closes the connection if more than
   ``SEND_BUFFER_MAX_BYTES`` wait for the peer.
 * The channel stops reading from a peer with too many unanswered requests, until half of them are answered.
@@ -82,9 +82,10 @@ class ServerChannel(asyncio.Protocol):
         self._reading_stopped = False
         self._buffer_reported = False
         self._ending: LastWords | None = None
-        """Reader of the remaining bytes of a connection that is ending because of a wrong frame; None if frames are read."""
+        """Reader of the bytes that arrive after a wrong frame, until the connection is closed; None before a wrong frame."""
         self.is_stalled = False
-        """Whether the peer's requests are not answered, because too many bytes of earlier answers wait until the peer reads."""
+        """Whether too many bytes of answers are buffered, because the peer does not read. The peer's postponed requests are not
+        answered until the peer reads."""
         self.remote_address = "?"
         """Address of the peer, as ``ip:port``."""
         self.remote_host = "?"
@@ -189,9 +190,9 @@ class ServerChannel(asyncio.Protocol):
     def _end_after(self, error: FrameError) -> None:
         """Close the connection of a peer whose bytes are not frames.
 
-        A request whose number is among the bytes is answered first.
-
-        Further bytes are dropped for ``ENDING_S`` seconds, because an immediate reset of the connection would lose the answer.
+        If the bytes contain the opaque of a request, this request is answered with the error first. The connection then stays
+        open for ``ENDING_S`` seconds, because an immediate reset of the connection would lose the answer. Bytes that arrive in
+        this time are dropped after the search for the opaque.
         """
         self._server.connections.failed(self, error)
         if not may_begin_a_header(error.rest):
@@ -387,7 +388,8 @@ def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> No
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):  # OSError: the connection has already ended
+        # An OSError means that the connection has already ended, so the kernel need not reset it.
+        with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
 
 
@@ -396,13 +398,14 @@ def _address(host: str, port: int) -> str:
 
 
 class LastWords:
-    """Collects the bytes after a connection's last valid frame, and finds the number of a request to answer.
+    """Collects the bytes after a connection's last valid frame, and finds the opaque of a request in them, so that the request
+    can be answered.
 
     Used only on the event loop's thread.
 
     Args:
         error: the error in the bytes. Its ``rest`` has the bytes that have arrived.
-        refuse: a function that answers the request, called when the request's number is found in the bytes.
+        refuse: a function that answers the request, called when the request's opaque is found in the bytes.
     """
 
     def __init__(self, error: FrameError, refuse: Callable[[FrameError, Known], None]) -> None:
@@ -410,7 +413,7 @@ class LastWords:
         self._refuse = refuse
 
     def add(self, data: bytes) -> None:
-        """Add bytes that the peer has sent, and refuse the peer's request as soon as the bytes contain the request's number."""
+        """Add bytes that the peer has sent, and refuse the peer's request as soon as the bytes contain the request's opaque."""
         error = self._error
         if error is None:
             return

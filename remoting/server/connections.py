@@ -50,8 +50,8 @@ class Connections:
         self._buffered: dict[ServerChannel, int] = {}
         self._hooks = ServerHooks()
         self._announced: set[ServerChannel] = set()
-        """Connections with which the hooks ``connected`` were called. The set is empty if no plugin has hooks for
-        connections."""
+        """Connections for which the plugins' hooks ``connected`` were called. The hooks ``idle``, ``failed`` and ``closed`` are
+        called only for these connections. The set is empty if no plugin has hooks for connections."""
         self._all_closed: asyncio.Future[None] | None = None
 
     def hook(self, hooks: ServerHooks) -> None:

@@ -1,9 +1,10 @@
-"""Limits the file descriptors that connections use, so that a reserve is left for the store's files; binds listening sockets.
+"""Limits the file descriptors that connections may use, and binds listening sockets.
 
-The kernel gives a new descriptor the lowest free number. The ceiling is the process's limit less the reserve. No connection is
-accepted whose descriptor would be at or above the ceiling, so the numbers above it stay free for files. This holds whether this
-server, another server of the process, or a program that embeds a broker uses the numbers below. No descriptors are counted, and
-a limit that is changed while the process runs (prlimit(1)) takes effect at once.
+Some descriptors are reserved for the store's files. The kernel gives a new descriptor the lowest free number. The ceiling is
+the process's limit of descriptors minus the number of reserved descriptors. A connection is not accepted if its descriptor
+would be at or above the ceiling. Numbers at and above the ceiling therefore stay free for files, even if another server of the
+process, or a program that embeds a broker, uses numbers below the ceiling. The open descriptors are not counted. A limit that
+is changed while the process runs (prlimit(1)) takes effect at once.
 
 A connection that is not accepted waits in the queue of the listening socket (``listen.backlog``) until a descriptor is free.
 """
@@ -33,7 +34,8 @@ number of reserved descriptors."""
 
 
 def connections_ceiling(limit: int) -> int:
-    """Return the lowest file descriptor that no connection may have, in a process that may open `limit` descriptors."""
+    """Return the lowest file descriptor that is reserved, in a process that may open `limit` descriptors. Connections must have
+    lower descriptors."""
     return limit - min(RESERVED_MAX, limit // _RESERVED_SHARE)
 
 

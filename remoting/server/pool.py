@@ -121,7 +121,7 @@ class HandlerThreads:
             self._tell(future, result, error)
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        # RuntimeError: the event loop is closed, because the stop of the server did not wait for this thread.
+        # A RuntimeError means that the event loop is closed, because the stop of the server did not wait for this thread.
         with contextlib.suppress(RuntimeError):
             future.get_loop().call_soon_threadsafe(self._done, future, result, error)
 

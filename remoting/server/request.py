@@ -44,14 +44,14 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
             the signature.
 
     Raises:
-        HeaderError: the header cannot be read; its sender gets an answer, and the connection stays.
+        HeaderError: the header cannot be read; its sender gets an answer, and the connection stays open.
         FrameError: the frame's lengths are wrong; the connection must be closed.
     """
     if not keep_ext_fields:
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
-            # The codec of JSON is 0, so the header word is the header's length.
-            # With another codec, the header word is larger than any frame, and the general decoder reads the frame.
+            # The codec number of JSON is 0, so the header word of a JSON header equals the header's length.
+            # With another codec, the header word is larger than any frame, so the general decoder reads the frame.
             end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:

@@ -1,19 +1,21 @@
-"""The order of work in an iteration of the loop: reading, the work at the end of a turn, then postponed requests.
+"""Determines the order in which a server works in each iteration of the event loop.
 
-:class:`.socket_turns.SocketTurns` reports when a turn, which is one reading of all ready sockets, begins and ends. Sends that
-arrive in one turn are stored together at the turn's end. Some requests are postponed to a later iteration, so that one peer's
-requests do not delay those of other peers.
+A *turn* is one reading of all ready sockets. :class:`.socket_turns.SocketTurns` reports when a turn begins and ends. In each
+iteration, the server first reads the ready sockets. At the end of the turn, it stores together all sends that arrived in the
+turn. Then it answers postponed requests.
 
-The requests of one read are normally answered at once. If sixty connections each pull a megabyte sixty times, that would cause
-gigabytes of answers in one iteration. Therefore the time is limited in two ways:
+The requests of one read are normally answered at once. Some requests are postponed to a later iteration, so that one peer's
+requests do not delay the requests of other peers. For example, if sixty connections each pull a megabyte sixty times, one
+iteration would otherwise produce gigabytes of answers. The time for requests is therefore limited in two ways:
 
-* A request with a possibly long answer is postponed if the turn has used its slice of time, or if the peer does not read its
-  answers. Pulls are such requests, and all requests that are not handled in batches.
-* The bytes of a whole read are postponed undecoded if the turn is late.
+* A request that may have a long answer is postponed if the turn has lasted :data:`SLICE_S`, or if the peer does not read its
+  answers. Pulls may have long answers, and all requests that are not handled in batches.
+* All frames of a read are postponed without being decoded if the turn has lasted :data:`LATE_S`.
 
-Postponed requests are answered in slices of time, one slice in each iteration of the loop. A slice answers one request of each
-connection in turn. Connections with a single request come first. Then follow those from which no postponed request was answered
-yet. So a peer with few requests does not wait for peers with many.
+Postponed requests are answered in slices of time, one slice in each iteration of the event loop. A slice answers one request of
+a connection, then one request of the next connection. Connections with a single postponed request come first. Connections of
+which no postponed request was answered yet come next. A peer with few requests therefore does not wait for peers with many
+requests.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
 SLICE_S: Final = 0.002
-"""If reading the ready sockets has taken this number of seconds, requests with possibly long answers are postponed. In each
-iteration of the event loop, reading and postponed requests together get this time."""
+"""Time in seconds for reading the ready sockets and answering postponed requests, together, in each iteration of the event
+loop. If the reading alone has taken this time, requests that may have long answers are postponed."""
 LATE_S: Final = 0.005
-"""If reading the ready sockets has taken this number of seconds, further frames are postponed without being decoded."""
+"""Time in seconds for reading the ready sockets, after which further frames are postponed without being decoded."""
 _LEAST_S: Final = 0.001
 """Minimum time in seconds for postponed requests in each iteration of the event loop, even if reading the sockets took longer
 than :data:`SLICE_S`."""
@@ -64,13 +66,13 @@ class RequestScheduler:
         self._turn_took_s = 0.0
         """Duration in seconds of the last completed reading of the ready sockets."""
         self._single: Queues = {}
-        """New queues with one postponed request, keyed by peer. These queues are served first."""
+        """Queues with a single postponed request, keyed by peer. These queues are served first."""
         self._new: Queues = {}
-        """New queues with several postponed requests, none of which was answered yet, keyed by peer. These queues are served
-        after the queues with one request."""
+        """Queues with several postponed requests, none of which was answered yet, keyed by peer. These queues are served after
+        the queues with a single request."""
         self._waiting: Queues = {}
-        """Queues from which a postponed request was already answered, keyed by peer. These queues are served after the new
-        queues."""
+        """Queues from which a postponed request was already answered, keyed by peer. These queues are served after the queues
+        from which no request was answered yet."""
         self._stalled: Queues = {}
         """Queues of postponed requests of peers that do not read their answers, keyed by peer."""
         self._is_due = False
@@ -204,7 +206,7 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # Sockets were last read in an earlier iteration of the event loop, so that time does not shorten this slice.
+            # The last reading of sockets was in an earlier iteration, so its duration does not shorten this slice of time.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False

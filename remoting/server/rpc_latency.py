@@ -16,8 +16,8 @@ BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 QUICK_S: Final = BOUNDS_MS[0] / 1000
 """Upper bound in seconds of the first bucket of the latency histograms. Nearly all requests are in this bucket."""
 KINDS_MAX: Final = 200
-"""Maximum number of latency histograms. Clients choose request codes, so requests for which there is no histogram yet are
-counted under :data:`OTHER` at the limit."""
+"""Maximum number of latency histograms. The number is limited because clients may send any request codes. At the limit,
+requests for which there is no histogram are counted under :data:`OTHER`."""
 OTHER: Final = -1
 """Request code under which requests are counted if there are :data:`KINDS_MAX` latency histograms."""
 
@@ -33,12 +33,12 @@ broker read these messages."""
 class RpcLatency:
     """Histograms of the latency of requests, in ms. Used only on the event loop's thread.
 
-    Send requests that share an append and a connection are recorded in one call. Pull requests that find messages are recorded
-    only if they were held or took longer than :data:`QUICK_S`.
+    Send requests that arrived over one connection and were stored with one append are recorded in one call.
 
-    All other pull requests that find messages are added when the histograms are read. The broker's statistics count these
-    requests, which all belong to the first bucket. The sum of their latencies is their number times the mean time of reading
-    messages. In RocketMQ the sum of these latencies is 0, because RocketMQ counts whole ms.
+    A pull request that finds messages is recorded by a call only if it was held or took longer than :data:`QUICK_S`. All other
+    pull requests that find messages belong to the first bucket. The broker's statistics count these requests. When the
+    histograms are read, the number is added to the bucket. The sum of the latencies is estimated as the number times the mean
+    time of reading messages. In RocketMQ this sum is 0, because RocketMQ counts whole ms.
 
     Args:
         found_pulls: returns the number of pull requests that found messages, and the seconds in which these messages were read.

@@ -55,7 +55,7 @@ connections."""
 class RemotingServer:
     """Listens on one or more ports and passes requests to their processors. Used only on the event loop's thread.
 
-    The class plays the part of RocketMQ's ``NettyRemotingServer``.
+    The class corresponds to RocketMQ's ``NettyRemotingServer``.
 
     Args:
         clock: clock for idle times and latencies.

@@ -1,17 +1,19 @@
-"""Reads every ready socket once per iteration of the loop, then does the deferred work for all sockets together.
+"""Reads every ready socket once in each iteration of the event loop, then does the deferred work for all sockets together.
 
 ::
 
     loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_turn_end``
                                                data_received()                (one append for all sends, their answers)
 
-asyncio runs a callback for each ready socket, and work that the callbacks defer waits for another poll of the kernel. A broker
-needs the opposite: messages that arrive together are stored together. Therefore plain sockets are registered with one epoll,
-and the loop watches only that epoll. A *turn* is one event of the loop, for any number of ready sockets, and its end is known.
-For connections with another transport (TLS), the end is the next iteration of the loop: see
-:meth:`.request_scheduler.RequestScheduler.at_turn_end`. Linux only.
+A broker stores messages together if they arrive together. This is not possible if asyncio runs one callback for each ready
+socket, because no callback can detect that it is the last one. Work that a callback defers would wait for another poll of the
+kernel. Therefore the server registers all sockets without TLS with one epoll object, and the event loop watches only this
+object. One callback of the event loop then reads all ready sockets. A *turn* is one run of this callback. Deferred work is done
+at the end of the turn. Connections with TLS use asyncio's transports; their deferred work is done in the next iteration of the
+event loop, see :meth:`.request_scheduler.RequestScheduler.at_turn_end`. Turns exist only on Linux.
 
-A loop that watches no descriptors, such as that of a simulation, has no turns; the loop's own transports and servers are used.
+If an event loop watches no descriptors, there are no turns, and the loop's transports and servers are used. The event loop of a
+simulation is an example.
 """
 
 from __future__ import annotations
@@ -355,7 +357,7 @@ class SocketListener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """Return the listening socket, as the ``sockets`` of an ``asyncio.Server``."""
+        """Return a tuple with the listening socket, like the attribute ``sockets`` of an ``asyncio.Server``."""
         return (self._sock,)
 
     def close(self) -> None:

@@ -171,14 +171,14 @@ class ConsumeStatsList(Body):
 
 
 _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"([^"\\]+)","queueId":(\d+),"topic":"([^"\\ ]+)"\}:')
-"""A queue that is the key of a JSON map, as RocketMQ and FlintMQ write it. The pattern does not match within a JSON string,
-where quotes are escaped."""
+"""Pattern of a queue that is the key of a JSON map, in the form in which RocketMQ and FlintMQ write it. The pattern does not
+match within a JSON string, because quotes are escaped in strings."""
 
 
 class _PlainConsumeStats(Body):
     consume_tps: float = 0.0
     offset_table: dict[str, OffsetWrapper] = field(default_factory=dict)
-    """Offsets of a consumer group, keyed by a text of queue id, topic and broker name, separated by blanks."""
+    """Offsets of a consumer group, keyed by queue. Each key is a text ``queueId topic brokerName``, separated by blanks."""
 
 
 class _PlainConsumeStatsList(Body):

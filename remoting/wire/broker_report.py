@@ -9,7 +9,8 @@ from flintmq.remoting.wire.json_body import PlainBody
 
 
 class RemovedPart(PlainBody):
-    """A range of bytes that the broker's last start removed from the log: the log's end, or damage in the middle."""
+    """A range of bytes that the broker's last start removed from the log. The range is the log's end, or a damaged part in the
+    middle of the log."""
 
     start_offset_bytes: int = 0
     end_offset_bytes: int = -1
@@ -39,11 +40,13 @@ class StartReport(PlainBody):
     parts."""
     hole_count: int = 0
     rewritten_from_offset_bytes: int | None = None
-    """Physical offset of the start of the part of the log that was rewritten to disk; None if no part was rewritten."""
+    """Physical offset from which the start wrote the log to disk again, because a sync of these bytes may have failed; None if
+    it wrote nothing again."""
     dispatched_from_offset_bytes: int = 0
     """Physical offset from which the start dispatched records again to all dispatchers."""
     indexed_from_offset_bytes: int | None = None
-    """Physical offset from which the start also indexed earlier records again; None if it indexed no earlier records."""
+    """Physical offset of the first record before ``dispatched_from_offset_bytes`` that the start indexed again, because the
+    index lacked the record; None if the index lacked no record before that offset."""
     recovery_ms: int = 0
     catch_up_ms: int = 0
     """Time that dispatchers took to catch up with the log after the recovery, in ms."""
@@ -64,7 +67,7 @@ class Quarantine(PlainBody):
     """The contents of a store's quarantine, the folder for data that was removed from the store."""
 
     files: list[QuarantinedFile] = field(default_factory=list)
-    """The newest of the damaged files that the broker has moved to the store's quarantine."""
+    """The newest files in the quarantine. The length of the list is limited; ``file_count`` is the number of all files."""
     file_count: int = 0
     """Number of all files in the quarantine."""
     size_bytes: int = 0

@@ -85,7 +85,8 @@ class Answerable(Protocol):
 
 _opaques: Final = itertools.count(1)
 _simulated = threading.local()
-"""In a thread that runs a simulation, the attribute ``opaques`` counts the opaques of the simulation's requests."""
+"""Thread-local storage. In a thread that runs a simulation, its attribute ``opaques`` is the counter of the opaques that the
+simulation's requests get."""
 
 
 def next_opaque() -> int:
@@ -98,7 +99,7 @@ def next_opaque() -> int:
 
 @contextmanager
 def opaques_from_one() -> Iterator[None]:
-    """Count opaques, the numbers of requests, from 1 in this thread within a ``with`` statement.
+    """Let the opaques of this thread's requests begin with 1 within a ``with`` statement.
 
     Simulations use this function, so that each simulation begins with the same opaque. Requests of other threads do not change
     the simulation's opaques.

@@ -4,11 +4,11 @@ fastjson and every known client write ``code`` first, so the bytes up to the fir
 
     decoder = FAST_JSON.get(header[: header.find(b",")])
 
-A decoder returns an object with ``code, flag, opaque, version, language, ext``; ``ext`` is the typed header of the code. It
-raises ``msgspec.MsgspecError`` (or ``RecursionError``) for everything unusual. The caller then uses the general decoders
-(``decode_command``, ``decode_header``), which return the same typed header or raise the right refusal. The typed decoders do
-not keep the extFields. Authenticators need all extFields for the signature, so with an authenticator only the general decoders
-are used.
+A decoder returns an object with ``code, flag, opaque, version, language, ext``; ``ext`` is the typed header of the code. If a
+header does not have the form that common clients write, the decoder raises ``msgspec.MsgspecError`` (or ``RecursionError``).
+The caller then uses the general decoders (``decode_command``, ``decode_header``), which return the same typed header or raise
+the refusal for the client. The typed decoders do not keep the extFields. Authenticators need all extFields for the signature,
+so with an authenticator only the general decoders are used.
 
 The encoders of answers return a frame without its body, which the caller writes after the frame.
 """

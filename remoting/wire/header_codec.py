@@ -124,5 +124,5 @@ UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A field that RocketMQ's client signs, and that RocketMQ's broker leaves out when it checks a signature. FlintMQ accepts
 signatures with and without the field."""
 SIGNED_AT: Final = "FlintSignedAt"
-"""A field ``<ms since 1970>-<random>`` that FlintMQ's client adds to signed requests. The broker checks the time by
-``acl.replay_window_ms``."""
+"""Name of a field that FlintMQ's client adds to signed requests, with the value ``<ms since 1970>-<random number>``. If
+``acl.replay_window_ms`` is set, the broker refuses a request whose time differs too much from the broker's time."""

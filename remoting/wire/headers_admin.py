@@ -141,7 +141,7 @@ class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 309, which has a consumer consume one message."""
+    """The header of request 309, which makes a given consumer process one message and returns the result."""
 
     consumer_group: str
     client_id: str | None = None

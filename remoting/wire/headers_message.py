@@ -18,8 +18,8 @@ class SentRequestHeader(CommandHeader, kw_only=True):
     producer_group: str
     topic: str
     default_topic: str
-    """If the topic of the message does not exist, the broker creates the topic of the message with the settings of this
-    topic."""
+    """Name of another topic, such as TBW102. If the topic of the message does not exist, the broker creates the topic
+    with the settings of the topic that ``default_topic`` names."""
     default_topic_queue_nums: Int
     queue_id: Int
     """Id of the queue for the message. If it is negative, the broker chooses a writable queue."""

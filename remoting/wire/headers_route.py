@@ -2,10 +2,11 @@
 
 See docs/internals/protocol.md, Request codes and Registration. A compressed body of a registration is a zlib stream of::
 
-    int32 length | DataVersion JSON | int32 topics | (int32 length | "name read write perm SINGLE_TAG") * topics |
+    int32 length | DataVersion JSON | int32 number of topics | (for each topic: int32 length | topic) |
     int32 length | filter server list JSON
 
-This form does not contain a topic's ``order`` and system flag.
+Each topic is a text ``name read write perm SINGLE_TAG``, where read and write are numbers of queues. The compressed form does
+not contain a topic's ``order`` and system flag.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 LEFT_BROKERS: Final = "flintLeftBrokers"
-"""Name of a field in a name server's answer to a request for a topic's route (code 105). Only FlintMQ sends the field. It
-contains the brokers, separated by ``;``, that had the requested topic and are no longer registered."""
+"""Name of a field in a name server's answer to a request for a topic's route (code 105). Only FlintMQ sends the field. The
+field contains the names, separated by ``;``, of brokers that had the topic and are no longer registered."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):

@@ -46,7 +46,8 @@ _ORDINALS: Final[dict[str, tuple[str, ...]]] = {
 
 
 IN_LOOP_MAX_BYTES: Final = 16 * 1024
-"""Maximum size of an answer's body that the event loop decodes, which takes up to 10 ms in any dialect of JSON."""
+"""Maximum size in bytes of an answer's body that is decoded on the event loop. Decoding a body of this size takes up to 10 ms
+in any dialect of JSON. Larger bodies are decoded on a thread."""
 
 
 def dumps(value: Any, style: Style = "fastjson") -> bytes:
@@ -88,7 +89,7 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
 
 
 def _with_names(value: Any) -> Any:
-    """Return a JSON value in which RocketMQ's numbers of enum members are replaced by the members' names."""
+    """Return a JSON value in which the names of enum members replace the numbers that some clients send instead."""
     if isinstance(value, dict):
         return {key: _with_names(_named(key, member)) for key, member in value.items()}
     if isinstance(value, list):

@@ -1,13 +1,19 @@
-"""Decodes headers that are not plain JSON with the right types, but that fastjson accepts as a command.
+"""Decodes the JSON headers that RocketMQ accepts although they are not standard JSON or have values of wrong types.
 
-RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which accepts more than JSON: names without quotes,
-single quotes, comments, extra commas, ``+28``, numbers as text and text as numbers, and names in another case. Before that,
-Java decodes the bytes: bytes that are not UTF-8 become U+FFFD. A lone half of a surrogate pair is sent on as ``?``. This module
-reads such headers in the same way. Usual headers are decoded by ``decode_json_header`` and do not reach this module.
+RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which accepts more than standard JSON:
 
-Two readers are tried. The first is Python's :mod:`json`, which is fast and accepts broken texts and raw control characters. The
-second is :mod:`flintmq.core.io.fastjson`. The number of values in a header is limited, which bounds the time for reading the
-header.
+* names without quotes, and texts in single quotes;
+* comments, extra commas, and numbers such as ``+28``;
+* numbers as text, and text as numbers;
+* names that differ from a field's name only in case, or in the characters ``_`` and ``-``.
+
+Before fastjson reads the header, Java decodes the header's bytes and replaces bytes that are not UTF-8 by U+FFFD. RocketMQ
+sends a lone half of a surrogate pair as ``?``. This module reads headers in the same way. It gets only the headers that
+``decode_json_header`` cannot read.
+
+Two readers are tried. The first is Python's :mod:`json`, which is fast, and accepts lone surrogates and raw control characters
+in texts. The second is :mod:`flintmq.core.io.fastjson`. The number of values in a header is limited, which bounds the time for
+reading the header.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def unsupported(code: int) -> RefusedError:
 
 
 def hook_failed(error: BaseException) -> RefusedError:
-    """Return the refusal of a request on which a hook raised something other than a refusal."""
+    """Return the refusal of a request for which a hook raised an exception other than ``RefusedError``."""
     return system_error(f"a hook of the broker's refused the request: {brief(error)}", reason="hook.failed")
 
 

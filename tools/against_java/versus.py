@@ -1,9 +1,9 @@
-"""Measures the rows of ``tools/bench_compare.py``: each round measures two or three brokers in turn, and gives ratios of their
-figures.
+"""Measures the rows of the table that ``tools/bench_compare.py`` prints. In each round, two or three brokers are measured in
+turn, and the ratios of their figures are computed.
 
-A row has a function that measures one broker once and returns figures by name. :data:`ROWS` says which figures are compared.
-More is better only for the figures in :data:`MORE_IS_BETTER`. The processor time of the program that makes the load is one of
-the figures.
+Each row has a function that measures one broker once and returns figures by name. :data:`ROWS` lists the rows and the figures
+that are compared. A higher figure is better only for the figures in :data:`MORE_IS_BETTER`. The processor time of the program
+that makes the load is one of the figures.
 """
 
 from __future__ import annotations
@@ -335,9 +335,9 @@ def _values(rounds: Sequence[Figures], name: str) -> list[float]:
 
 
 def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], rounds: int) -> Row:
-    """Measure one row on the brokers in turn. Each round begins with the next broker.
+    """Measure one row with each broker in turn, round by round. The broker that is measured first changes with each round.
 
-    If a broker cannot be measured in this row, the row has the reason instead of figures.
+    If a broker cannot be measured, the row contains the reason instead of the broker's figures.
     """
     found: dict[str, list[Figures]] = {which: [] for which in compared}
     sides = [(which, side) for which, side in compared.items() if which == "ours" or not spec.ours_only]

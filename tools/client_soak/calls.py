@@ -171,7 +171,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
     (state,) = chance.choices(states, (7, 2, 1))
 
     def local(given: Message, transaction_id: str) -> TransactionState:
-        # If the state is UNKNOWN, the broker later asks the producer's check, which commits.
+        # If the state is UNKNOWN, the broker later asks the producer, whose check function then commits.
         is_rolled_back = state is TransactionState.ROLLBACK
         ledger.decided[word_of(given)] = TransactionState.ROLLBACK if is_rolled_back else TransactionState.COMMIT
         return state
@@ -187,7 +187,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
             ledger.decided.pop(word_of(message), None)
 
     execute = local if isinstance(client, waiting_face.TransactionProducer) else local_later
-    # The timeout limits only the send. Sending the decision may take longer, because a new connection may be needed.
+    # The timeout limits only the send. The commit or rollback may take longer, because a new connection may be needed.
     bound_s = timeout_ms / 1000 + 2 * ASK_S
     return Call(
         "send_in_transaction",

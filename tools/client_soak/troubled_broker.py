@@ -1,4 +1,4 @@
-"""A broker behind a proxy, in a separate process, that causes faults for its clients on command.
+"""Runs a broker behind a proxy, in a separate process. Commands make the process cause faults for the broker's clients.
 
 The process prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads commands, one a line. ``trouble`` begins
 the faults. ``calm`` ends the faults and restarts the broker; the answer is ``CALM`` and the count of each kind of fault, as

@@ -74,7 +74,7 @@ def loads(
 
 
 def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
-    """Check that plain JSON does not nest too deep. Unlike the limits of parsers, the limit is the same on every interpreter.
+    """Check that plain JSON does not nest too deep. A parser's own limit differs between interpreters; this limit does not.
 
     Args:
         text: valid JSON.
@@ -91,7 +91,8 @@ def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
     if b'"' in brackets or b"\\" in data:
         # Strings of the text contain brackets or escaped quotes, so all strings are removed first.
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    for _ in range(max_depth):  # each pass removes the innermost pairs of brackets; six passes are usually enough
+    # Each pass removes the innermost pairs of brackets. Most texts need at most six passes.
+    for _ in range(max_depth):
         if not brackets:
             return
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
@@ -225,7 +226,7 @@ class Reader:
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
-        """Return the number that a JSON text of a number stands for. Subclasses may return a type other than int and float."""
+        """Return the value of a number that is written in JSON. Subclasses may return a type other than int and float."""
         return int(text) if is_integer else float(text)
 
     def name(self) -> str:
@@ -254,8 +255,9 @@ class References:
     """Replaces every ``{"$ref":"$.path"}`` by the value at that path of the same document, or by None if the document has no
     value at the path.
 
-    Values that several references name are not copied here, but by the code that reads the result. A text of 16 KB could then
-    become millions of values. All referenced values together are therefore limited to the number of characters of the text.
+    A value that several references name is not copied: the result contains the same object several times. Code that walks the
+    result visits the object once for each reference, so a text of 16 KB could cause millions of visits. To prevent this, the
+    number of referenced values, counted once for each reference, is limited to the number of characters of the text.
     """
 
     def __init__(self, root: Any, text: str) -> None:

@@ -54,15 +54,16 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
     try:
         return msgspec.json.encode(rows)
     except UnicodeEncodeError:
-        # A string has half of a surrogate pair, so a program other than a broker wrote the table's file.
+        # msgspec refuses a string with half of a surrogate pair, which a program other than a broker may have written.
         return dumps(rows).encode("utf-8", "replace")
 
 
 def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
-    """Return a table's rows as JSON text, indented as in the object of a configuration file."""
+    """Return a table's rows as JSON text, indented like the rows of a table in a configuration file of RocketMQ."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
-        # Removing the space after each colon could change a string that contains a quote or begins with a colon.
+        # The last line of this function removes the space after each colon. This could also change a string that contains a
+        # quote or begins with a colon, so the slower writer is used for such a string.
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')

@@ -29,13 +29,14 @@ def dumps(value: Any, *, unquoted_int_keys: bool = True, sort_keys: bool = False
 
 
 def dumps_pretty(value: Any) -> str:
-    """Return a value in the format of RocketMQ's configuration files: indented by tabs, maps with numeric keys on a line."""
+    """Return a value in the format of RocketMQ's configuration files: indented by tabs, with each map with numeric keys on one
+    line."""
     return _Writer(unquoted_int_keys=True, sort_keys=False, ascii_only=False, pretty=True).text(value)
 
 
 @functools.cache
 def _names_of(struct: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """Return pairs of the written name and the attribute of each field of a struct, sorted by written name."""
+    """Return the fields of a struct as pairs (name in JSON, name of the attribute), sorted by the name in JSON."""
     return sorted(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
 
 

@@ -1,8 +1,8 @@
 """The ports: the interfaces that plugins implement, with one file for each subject.
 
 Every port on the path of sends and pulls takes a batch; a single message is a batch of one. A port's docstring names the thread
-that calls it: *the loop thread* is the one event loop that owns the log's tail, *the flush thread* belongs to the flush
-service.
+that calls its methods. *The loop thread* runs the broker's event loop; only this thread appends to the log. *The flush thread*
+belongs to the flush service.
 """
 
 from typing import Final

@@ -14,10 +14,10 @@ import msgspec
 
 
 class Permission(enum.Flag):
-    """The actions on a topic or a group that an account owns or a request needs.
+    """The actions on a topic or a consumer group that an account may perform, or that a request performs.
 
-    An account that owns a permission may do everything that its flags name. A request that needs a permission needs only
-    one of its flags: ``ANY`` is met by ``PUB`` or by ``SUB``.
+    An account that owns a permission may perform all actions that the permission's flags name. A request that needs a
+    permission needs only one of the permission's flags: ``ANY`` is met by ``PUB`` or by ``SUB``.
     """
 
     DENY = 0

@@ -1,4 +1,4 @@
-"""The ports of authenticators."""
+"""The interfaces that authenticators implement."""
 
 from __future__ import annotations
 

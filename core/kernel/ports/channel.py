@@ -1,4 +1,4 @@
-"""The interface of network connections that the state of brokers and name servers uses."""
+"""The interface of a network connection, for code that keeps connections, such as the routes of a name server."""
 
 from __future__ import annotations
 

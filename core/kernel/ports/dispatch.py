@@ -1,4 +1,4 @@
-"""The ports of dispatchers, which derive data from the log, and of their recovery."""
+"""The interfaces that dispatchers implement. A dispatcher derives data, such as consume queues, from the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flintmq.core.record.record_batch import RecordBatch
 class CommitLogDispatcher(Protocol):
     """A dispatcher, which derives data from each stored record: a consume queue unit, index entries, rows for Spark.
 
-    Called on the loop thread, in log order, only with records below the readable ceiling. After a crash, records may be
+    Called on the loop thread, in log order, only with records that consumers may already read. After a crash, records may be
     dispatched again: ``dispatch`` must ignore a record whose physical offset it has already processed.
     """
 
@@ -20,8 +20,8 @@ class CommitLogDispatcher(Protocol):
         ``batch.requests()`` yields one request for each record. ``context.bodies(batch)`` yields each request with its body;
         ``context`` is the argument of the dispatcher's factory.
 
-        An optional dispatcher that raises is isolated. If an essential dispatcher raises, the broker acknowledges nothing until
-        the dispatcher works again.
+        If an optional dispatcher raises, the failure is counted and logged, and the dispatcher loses the batch. If an essential
+        dispatcher raises, the broker acknowledges nothing until the dispatcher works again.
         """
         ...
 
@@ -30,9 +30,10 @@ class CommitLogDispatcher(Protocol):
 class SupportsCommitted(Protocol):
     """A dispatcher whose data becomes durable later than the consume queues.
 
-    After a restart, dispatch continues at the end of the consume queues. A dispatcher may have fewer records on disk, because
-    it lost data in memory or was switched off. Such a dispatcher returns its own position from ``committed``. The start of the
-    store dispatches from the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
+    After a restart, the broker dispatches the records that the consume queues do not contain. A dispatcher may have fewer
+    records on disk than the consume queues, because it lost data in memory or was switched off. It then returns its own
+    position from ``committed``. The start of the store dispatches from the lowest position of all dispatchers before it
+    dispatches new records. Called on the loop thread.
     """
 
     def committed(self) -> int | None:

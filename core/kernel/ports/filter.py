@@ -1,4 +1,4 @@
-"""The port of message filters."""
+"""The interfaces of message filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MessageFilter(Protocol):
     """
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Return whether a message with the given tags code may match the filter. True may be wrong; False must be right."""
+        """Return False only if no message with the given tags code matches the filter; True if one may match."""
         ...
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
@@ -33,7 +33,7 @@ class BitMapFilter(MessageFilter, Protocol):
     """A filter that excludes messages by a bit map that was computed when the message was stored."""
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return whether a message with the given bit map may match the filter. True may be wrong; False must be right.
+        """Return False only if no message with the given bit map matches the filter; True if one may match.
 
         Called instead of ``matches_tags_code``.
         """
@@ -47,7 +47,8 @@ class SupportsFilterBacking(Protocol):
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return a subscription's filter, which checks the group's bit maps first if they were computed by the same filter.
+        """Return the filter for a subscription. If the bit maps of stored messages were computed with the same expression, the
+        returned filter checks a message's bit map before it calls ``made``.
 
         Args:
             topic: the topic of the subscription.

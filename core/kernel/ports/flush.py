@@ -1,4 +1,5 @@
-"""The ports of durability: flush services, their waiters, the pool, and the gate of replication."""
+"""The interfaces for the durability of messages: flush services, transient store pools, and waiters for syncs and for
+replication."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class FlushStatus(enum.Enum):
-    """How a wait for durability ended (docs/internals/algorithms.md, Append and Flush strategies)."""
+    """The result of a wait until records are durable (docs/internals/algorithms.md, Append and Flush strategies)."""
 
     FLUSHED = "flushed"
     """Status of a wait for durability: the log up to the requested position is as durable as the flush strategy promises."""
@@ -35,16 +36,14 @@ class FlushStatus(enum.Enum):
 
 
 class ReplicationGate(Protocol):
-    """The gate of replication, which makes waiters. Each waiter promises that a slave has the appended records up to a
-    position. Loop thread.
-    """
+    """Creates waiters for replication. Such a waiter is done when a slave has the log up to a position. Loop thread."""
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
-        """Return a waiter, which promises that the log up to a position is durable on this broker and present on a slave.
+        """Return a waiter that is done when the log up to a position is durable on this broker and present on a slave.
 
         Args:
             end_offset_bytes: the position, a physical offset.
-            flushed: the promise that the log up to the position is durable on this broker.
+            flushed: the waiter that is done when the log up to the position is durable on this broker.
 
         Returns:
             A waiter that ends with the status of ``flushed``, or with SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
@@ -53,7 +52,7 @@ class ReplicationGate(Protocol):
 
 
 class FlushWaiter(Protocol):
-    """A promise that the log up to a position will be durable. Thread-safe."""
+    """A wait until the log up to a position is durable. Thread-safe."""
 
     @property
     def status(self) -> FlushStatus | None:
@@ -85,8 +84,9 @@ class FileWriter(Protocol):
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
         """Write ``buffer[begin:end]`` to the same positions of the commit log file, and return when these bytes are durable.
 
-        Bytes around the range may be written too. Before ``begin``, the buffer equals the file; behind ``end``, it has zeros or
-        records that the next call writes. The size of the file must not change.
+        The function may also write bytes before and after the range, for example whole blocks. Before ``begin``, the buffer
+        equals the file. After ``end``, the buffer has zeros or records that the next call writes. The size of the file must not
+        change.
 
         Raises:
             OSError: the bytes could not be written.
@@ -95,7 +95,7 @@ class FileWriter(Protocol):
 
 
 class FlushableLog(Protocol):
-    """The commit log, as flush services use it. Thread-safe for one flusher and one committer; its positions only grow."""
+    """The commit log, as flush services use it. One thread may flush while another thread commits. The positions only grow."""
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -104,7 +104,8 @@ class FlushableLog(Protocol):
 
     @property
     def committed_offset_bytes(self) -> int:
-        """Physical offset up to which the log is in the pages of its files; ``wrote_offset_bytes`` without a transient pool."""
+        """Physical offset up to which the log is in the pages of its files. Equal to ``wrote_offset_bytes`` if there is no
+        transient pool."""
         ...
 
     @property
@@ -120,10 +121,12 @@ class FlushableLog(Protocol):
         Args:
             least_pages: minimum number of 4 KiB pages to copy; the call does nothing if fewer pages wait to be copied. With 0,
                 any number of bytes is copied.
-            write: writes the bytes to the file and makes them durable; None copies them into the mapped pages of the file.
+            write: the function that writes the bytes to the file and makes them durable. If it is None, the bytes are copied
+                into the mapped pages of the file.
 
         Raises:
-            StoreFencedError: ``write`` raised OSError. The store is fenced; every later call raises too.
+            StoreFencedError: ``write`` raised OSError. The store is fenced: every later call raises until the broker is
+                restarted.
             StoreExhaustedError: the process has no free file descriptor. Nothing was written; call again later.
         """
         ...
@@ -138,7 +141,7 @@ class FlushableLog(Protocol):
                 their first sync, which makes their names durable.
 
         Raises:
-            StoreFencedError: the sync failed. The store is fenced; every later call raises too.
+            StoreFencedError: the sync failed. The store is fenced: every later call raises until the broker is restarted.
             StoreExhaustedError: the process has no free file descriptor. Nothing was synced; call again later.
         """
         ...
@@ -200,7 +203,8 @@ FlushServiceFactory = Callable[[FlushContext[S]], FlushCommitLogService]
 
 @attrs.frozen
 class FlushStrategy(Generic[S]):
-    """A flush strategy, which a plugin registers: its name, the factory of its flush service, and its use of the store."""
+    """A flush strategy, which a plugin registers: its name, the factory of its flush service, and whether it is synchronous and
+    uses a transient store pool."""
 
     name: str
     factory: FlushServiceFactory[S]

@@ -1,4 +1,4 @@
-"""The port of services that follow messages through a broker, from the append to the answer and the delivery."""
+"""The interface of services that are called at each append, each answer to a send, and each pull that finds messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class StoredMessages(msgspec.Struct, frozen=True, eq=False):
     """The messages of one append and the results of storing them, for services that follow messages. Read-only."""
 
     messages: Sequence[MessageExtBrokerInner | MessageBatch]
-    """Messages to store, with the topics and queues in which they are stored. The sender may have named others, for example if
-    a message is delayed."""
+    """Messages of the append, with the topic and queue in which each message is stored. The sender may have named another topic
+    and queue, for example if the message is delayed."""
     results: Sequence[AppendUnit | RefusedError]
-    """Result of each message of the append: its position in the log, or the error for which it is not stored."""
+    """Result of each message of the append: its position in the log, or the error that prevented its storage."""
     took_s: float
     """Duration of the append, in seconds."""
     flushed: FlushWaiter

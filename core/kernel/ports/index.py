@@ -1,4 +1,4 @@
-"""The port of the index, which finds messages by key and time."""
+"""The interfaces that index builders implement. An index builder finds messages by key and time."""
 
 from __future__ import annotations
 

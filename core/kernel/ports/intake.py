@@ -1,4 +1,4 @@
-"""The port of intake steps, which may redirect or refuse a message before it is stored."""
+"""The interfaces of intake steps, which may change, redirect or refuse a message before it is stored."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class IntakeStep(Protocol):
         ...
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Change the message, redirect it to another topic, or leave it alone.
+        """Change the message, redirect it to another topic, or leave it unchanged.
 
-        A step that changes properties changes ``properties`` and ``properties_bytes``.
+        A step that changes properties must change both ``properties`` and ``properties_bytes`` of the message.
 
         Args:
             message: the complete message, within the limits of the broker; the step may change it.
@@ -68,7 +68,10 @@ class IntakeStep(Protocol):
 
 @runtime_checkable
 class ChecksAhead(Protocol):
-    """An intake step that can check a message before another step delays the message, so that the sender gets the refusal."""
+    """An intake step that can check a message before another step delays it.
+
+    Without this check, the step would refuse the message only after the delay, when no sender waits for an answer.
+    """
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
         """Return whether the intake step's ``take`` would redirect a message with the given properties.

@@ -1,4 +1,5 @@
-"""The port of services that have messages which retention has deleted from the store: an archive, a tiered storage."""
+"""The interface of services that keep messages after retention has deleted them from the store, such as an archive or a tiered
+storage."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class ServesOlderMessages(Protocol):
         """Return the first messages of a queue from a queue offset on. Called on the loop's thread; the method must not block.
 
         A service that has to fetch the messages returns an empty sequence. The pull is then held, if its client allows that.
-        When the service has the messages, it calls ``api.outlet.held.notify_arriving(topic, queue_id, queue_offset + 1)``, and
-        is asked again.
+        When the service has the messages, it calls ``api.outlet.held.notify_arriving(topic, queue_id, queue_offset + 1)``. The
+        broker then calls this method again.
 
         Returns:
             Whole records in the form of the log, one in each element, with consecutive queue offsets. None if the service does

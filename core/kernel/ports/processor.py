@@ -1,4 +1,4 @@
-"""The port of request processors: requests, answers, handlers, and the declarations of request codes.
+"""The interfaces of request processors: requests, answers, handlers, and the declarations of request codes.
 
 A handler declares the codes that it answers with a decorator::
 
@@ -8,7 +8,7 @@ A handler declares the codes that it answers with a decorator::
             \"\"\"Return the status of the plugin.\"\"\"
             return Response(body=b"well")
 
-Registration, access control, the audit log and ``docs/request-codes.md`` follow from these declarations.
+Registration, access control, the audit log and ``docs/request-codes.md`` use these declarations.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class RequestChannel(Channel, Protocol):
         ...
 
     def gave(self, count: int) -> None:
-        """Count answers to requests that :meth:`took` counted. If too many requests wait, the server reads nothing of the
-        connection until enough answers have been counted."""
+        """Count answers to requests that :meth:`took` counted. If too many requests wait for answers, the server reads no bytes
+        from the connection until enough answers have been counted."""
         ...
 
 
@@ -150,7 +150,7 @@ request's channel."""
 class RequestProcessor(Protocol):
     """A request processor, which answers requests one by one.
 
-    The hook ``flintmq_request_processors`` defines the threads of its handlers.
+    The documentation of the hook ``flintmq_request_processors`` says in which threads the handlers run.
     """
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -167,7 +167,7 @@ class BatchProcessor(Protocol):
     def process(self, batch: list[Request]) -> None:
         """Answer the requests of one read, all of which have one code. Each answer goes to the request's channel, now or later.
 
-        Count a request that is answered later with ``channel.took``, and its answer with ``channel.gave``.
+        For a request that is answered later, the processor calls ``channel.took``, and calls ``channel.gave`` when it answers.
         """
         ...
 
@@ -215,9 +215,11 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
     """One line of documentation of the request code: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
-        """Return this declaration.
+        """Return this declaration. If it has no access rule, the result is completed from a built-in declaration of the same
+        code.
 
-        If it has no access rule, the result has the rule, audit and header of a built-in declaration.
+        The result then has the access rule and the audit flag of ``other``. It also has the header of ``other`` if this
+        declaration has no header.
         """
         if self.needs is not None:
             return self

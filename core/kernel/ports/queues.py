@@ -1,4 +1,5 @@
-"""The ports of the consume queues: their dispatcher, the readers of queues, and the store folder that the factory gets."""
+"""The interfaces of the consume queues: the dispatcher that writes them, the readers, and the store folder that their factory
+gets."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ class QueueReader(Protocol):
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
         """Return units of a queue from a logical offset on, packed as :data:`flintmq.core.record.queue_unit.UNIT`.
 
-        The result has at most ``max_units`` units; it is empty if the offset has no unit. The field of the tags code may have
-        another number, which only a filter of :meth:`resolving` understands.
+        The result has at most ``max_units`` units; it is empty if the offset has no unit. Instead of the tags code, a unit may
+        contain the address of the tags code in another file. Only a filter that :meth:`resolving` returned can use such a unit.
         """
         ...
 
@@ -128,7 +129,7 @@ class QueueReader(Protocol):
         messages.
 
         Returns:
-            True if all these files were deleted. The next call tries to delete the rest.
+            True if all these files were deleted. Otherwise, the next call tries to delete the remaining files.
 
         Raises:
             OSError: a file could not be deleted.
@@ -151,7 +152,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
 
     @property
     def root(self) -> Path:
-        """Folder of the consume queue files. The broker watches the free space of its disk."""
+        """Folder of the consume queue files. The broker watches the free space of the disk with this folder."""
         ...
 
     @property
@@ -173,7 +174,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
-        """Move the minimum of each queue to its first unit whose message begins at a physical offset or after it."""
+        """Set the minimum offset of each queue to the first unit whose message begins at or after a physical offset."""
         ...
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
@@ -208,7 +209,7 @@ class SupportsEvict(Protocol):
 
 @runtime_checkable
 class SupportsExtend(Protocol):
-    """Consume queues that can continue after messages that the log has lost."""
+    """Consume queues to which units can be added in place of messages that the log has lost."""
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Append fillers to a consume queue, so that its next message has the given queue offset.
@@ -221,13 +222,13 @@ class SupportsExtend(Protocol):
 
 @runtime_checkable
 class SupportsDeleted(Protocol):
-    """Consume queues that publish an event for each queue that is deleted in dispatch because its topic was deleted."""
+    """Consume queues that publish an event when dispatch deletes a queue because the queue's topic was deleted."""
 
     deleted: Event[[str, int]]
     """Event published with the topic and the queue id of a queue that was deleted, or that begins again at queue offset 0."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the keys of a topic's queues. The cost of the call does not depend on other topics."""
+        """Return the topic and the queue id of each queue of a topic. The cost of the call does not depend on other topics."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The ports of the services that replicate the log and that find the master through name servers."""
+"""The interfaces of the services that replicate the log and that find the master through name servers."""
 
 from __future__ import annotations
 

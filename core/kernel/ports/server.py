@@ -115,7 +115,7 @@ class ConnectionListener(Protocol):
 
 
 class RpcHook(Protocol):
-    """Hook before and after requests, the server's side of RocketMQ's ``RPCHook``. One method is enough. Loop thread."""
+    """Hook before and after requests, RocketMQ's ``RPCHook`` of a server. At least one method is required. Loop thread."""
 
     def do_before_request(self, request: Request) -> None:
         """Check a request that the authenticators accepted, before it is processed. The hook may change ``ext_fields``.

@@ -1,4 +1,4 @@
-"""The ports of services, which are the parts of a broker that are started and stopped with it."""
+"""The interfaces that services implement. A service is a part of a broker that is started and stopped with the broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, Protocol, runtime_checkable
 from flintmq.core.kernel.ports.alarm import Alarm
 
 READY_WORDS: Final = frozenset({"namesrv", "broker", "brokers", "store", "pid"})
-"""Names of the values that the broker itself writes into its READY line, such as ``namesrv``. Services must not use these names
-for their values."""
+"""Names of the values that the broker itself writes into the READY line, which it prints when it accepts requests. Services
+must not use these names for their values."""
 _WORD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _WORD: Final = re.compile(r"\S{1,1000}")
 
@@ -57,7 +57,7 @@ class SupportsWithdraw(Protocol):
 
 @runtime_checkable
 class SupportsPersist(Protocol):
-    """A service that keeps positions, such as the position up to which it has delivered copies to the log."""
+    """A service that records its progress on disk, such as the queue offset up to which it has delivered delayed messages."""
 
     def persist(self) -> object:
         """Write the service's positions to disk.
@@ -73,7 +73,7 @@ class SupportsPersist(Protocol):
 
 @runtime_checkable
 class SupportsFigures(Protocol):
-    """A service that returns figures for request 28 and ``flintmq status``."""
+    """A service that returns figures for ``flintmq status`` and for the answer to request GET_BROKER_RUNTIME_INFO (28)."""
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return the service's figures, keyed by name. A figure that RocketMQ has too has RocketMQ's name."""
@@ -87,7 +87,7 @@ class SupportsHealth(Protocol):
     def health(self) -> str:
         """Return the service's current problem in one line; empty if the service works.
 
-        Request 28 shows it as ``serviceTrouble_<name>``.
+        The answer to GET_BROKER_RUNTIME_INFO (28) contains the problem as ``serviceTrouble_<name>``.
         """
         ...
 
@@ -99,19 +99,19 @@ class SupportsAlarms(Protocol):
     def alarms(self) -> Iterable[Alarm]:
         """Return the service's current alarms.
 
-        Called on the loop's thread for each request 28, perhaps once a second. Measure in periodic work, and return the last
-        results from this method. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are
-        shown, critical alarms first.
+        Called on the loop's thread for each request GET_BROKER_RUNTIME_INFO (28), perhaps once a second. The method must be
+        quick: it returns results that periodic work of the service has measured before. At most
+        :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are shown, critical alarms first.
         """
         ...
 
 
 @runtime_checkable
 class SupportsReadyWords(Protocol):
-    """A service that listens at an address, which the READY line of ``flintmq run`` and ``flintmq broker`` shows."""
+    """A service that listens at an address. ``flintmq run`` and ``flintmq broker`` print the address in their READY line."""
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return the service's words for a READY line, keyed by name: ``metrics`` → ``127.0.0.1:5557``.
+        """Return the words that the service adds to the broker's READY line, keyed by name: ``metrics`` → ``127.0.0.1:5557``.
 
         The words contain no blanks. Called after ``ready``, on the loop thread. A name consists of lowercase letters, digits
         and underscores. The names ``namesrv``, ``broker``, ``brokers``, ``store`` and ``pid`` are reserved for the broker.

@@ -1,4 +1,4 @@
-"""The port of system topics, which features declare."""
+"""The declaration of system topics, which belong to features of the broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class TagsCodes(Protocol):
     """A rule that computes the tags codes of a system topic's consume queue units, which are usually hashes of the tags.
 
-    Called on the thread that owns the log, once for each record of the topic that is appended or read.
+    Called on the thread that appends to the log, once for each record of the topic that is appended or read.
     """
 
     def tags_code(

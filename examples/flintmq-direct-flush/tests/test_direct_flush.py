@@ -94,7 +94,8 @@ def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
 def test_whole_pages_are_written_and_the_file_keeps_its_size(tmp_path: Path, mode: Mode) -> None:
-    """A write begins with the bytes of the page that precede the new bytes. No byte is written beyond the file's end."""
+    """If new bytes begin within a page, the write also contains the earlier bytes of this page. No byte is written beyond the
+    file's end."""
     path = tmp_path / "log"
     with mmap.mmap(-1, 3 * PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         buffer = memoryview(memory)

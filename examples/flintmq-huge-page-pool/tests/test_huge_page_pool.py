@@ -12,7 +12,7 @@ from flintmq.testing.pool_kit import check_transient_store_pool
 
 
 def test_the_huge_page_pool_passes_the_pool_kit() -> None:
-    """A buffer that is lent again has no bytes of its last borrower."""
+    """A buffer that the pool lends a second time contains none of the bytes that its first user wrote."""
     check_transient_store_pool(HugePagePool)
 
 

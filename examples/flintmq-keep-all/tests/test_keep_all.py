@@ -1,4 +1,4 @@
-"""A broker whose retention and replication do nothing stores and serves messages as every other broker."""
+"""A broker whose services for retention and replication do nothing stores and serves messages like any other broker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
     text = "listen: {port: 0, vip: false}\ntopics: {default_queue_nums: 1}\n"
     text += f"store: {{path: {folder / 'store'}, commit_log_file_bytes: 64KiB, max_message_bytes: 32KiB, "
     text += f"file_reserved_hours: 1, delete_when: '{';'.join(f'{hour:02}' for hour in range(24))}'}}\n"
-    # Retention keeps files that are not synced. The strategy group_commit syncs each file at once.
+    # The built-in retention deletes only files that are synced to disk. The flush strategy group_commit syncs messages at
+    # once, so that the built-in retention could delete the files of this test.
     text += "flush: {strategy: group_commit}\n"
     (folder / "broker.yaml").write_text(text + more, encoding="utf-8")
     return flintmq.load_config(folder / "broker.yaml", [], {})
 
 
 def test_the_keep_all_service_passes_the_service_kit() -> None:
-    """The replacement of a built-in service does not ask the broker for periodic work."""
+    """The service that replaces the built-in services starts no periodic work on the broker's timers."""
     check_service(lambda _timers: KeepAll())
 
 

@@ -66,7 +66,7 @@ def run(folder: Path, live: Live) -> None:
 
 
 def test_messages_are_put_and_pulled_with_lines_of_text(tmp_path: Path) -> None:
-    """The broker chooses the queue, and bytes of any value are returned unchanged."""
+    """The broker chooses the queue of a message. A pull returns the body unchanged, even if it contains zeros and line ends."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()

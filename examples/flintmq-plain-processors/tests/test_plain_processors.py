@@ -1,5 +1,5 @@
-"""The plain send and pull processors keep the rules of request processors, and a broker stores and serves messages with
-them."""
+"""The plain send and pull processors pass FlintMQ's test kit for request processors. A broker that uses them stores and serves
+messages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def loaded(tmp_path: Path) -> flintmq.LoadedConfig:
 
 
 def test_both_plain_processors_pass_the_processor_kit(loaded: flintmq.LoadedConfig) -> None:
-    """Messages sent with each send code are returned for each pull code."""
+    """Messages can be sent with every request code for sends. Every request code for pulls returns the sent messages."""
 
     async def live() -> None:
         async with flintmq.Broker(loaded) as broker:
@@ -91,7 +91,7 @@ def test_both_plain_processors_pass_the_processor_kit(loaded: flintmq.LoadedConf
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, processor: type, method: str, calls: list[str]) -> None:
-    """Make each call of a method append the method's name to a list."""
+    """Replace a method by a wrapper that appends the method's name to a list at each call."""
     original: Callable[..., object] = getattr(processor, method)
 
     def noted(*arguments: object) -> object:
@@ -105,7 +105,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, processor: type, method: str, calls
 def test_clients_send_and_pull_through_the_plain_processors(
     loaded: flintmq.LoadedConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pull that waits is answered when a message comes; a delayed message names the queue that it was sent to."""
+    """A pull that waits is answered when a message arrives. The answer to the send of a delayed message has the queue to which
+    the message was sent, not the schedule topic's queue."""
     calls: list[str] = []
     counted(monkeypatch, PlainSend, "send_v2", calls)
     counted(monkeypatch, PlainPull, "pull", calls)

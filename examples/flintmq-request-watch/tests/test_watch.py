@@ -1,4 +1,4 @@
-"""The request watch counts requests, refuses the configured request codes, and returns the counts, over a real socket."""
+"""The plugin counts requests, refuses requests with configured codes, and returns the counts. Clients use a real socket."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
 def test_the_counts_processor_passes_the_processor_kit() -> None:
-    """The request processor of the watch returns answers that a server can send; FlintMQ's test kit for processors checks the
-    answers."""
+    """The plugin's request processor passes FlintMQ's test kit, which checks that a server can send the processor's answers."""
     (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
     assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 

@@ -1,4 +1,4 @@
-"""Queues and an index in SQLite keep the rules that RocketMQ's files keep."""
+"""Consume queues and an index in SQLite behave like those in RocketMQ's files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_sqlite_index_passes_the_index_kit() -> None:
 
 
 def test_committed_queues_and_index_survive_a_restart(tmp_path: Path) -> None:
-    """A restart finds the ends and units of each queue, and the position of the index."""
+    """After a restart, each queue has the same ends and units as before, and the index has the same position."""
     path = str(tmp_path / "queues.db")
     first = make_queues(path)
     first.dispatch(sample_batch())
@@ -63,7 +63,8 @@ def test_a_topic_deletion_deletes_the_queues_of_the_topic() -> None:
 
 
 def test_truncate_removes_the_units_after_the_cut() -> None:
-    """After the log was cut, other records are written at the cut positions; queue units of records before the cut stay."""
+    """If the log is truncated, the units of the removed records are deleted, and the units of the other records are kept.
+    Records that are written after the truncation get units again."""
     made, index, requests = make_queues(), SqliteIndex(sqlite3.connect(":memory:")), sample_requests()
     for one in (made, index):
         one.dispatch(RecordBatch.of_requests(requests))

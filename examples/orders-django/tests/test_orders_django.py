@@ -88,7 +88,7 @@ def bill(count: int) -> None:
 
 
 def test_the_bill_command_bills_every_order_across_two_runs(shop: Client) -> None:
-    """A command that is ended before it has billed all orders bills the remaining orders when it is started again."""
+    """The command is ended before it has billed all orders. When it is started again, it bills the remaining orders."""
     from orders_django.models import Bill, Order
 
     for _ in range(60):

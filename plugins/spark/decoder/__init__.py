@@ -3,8 +3,8 @@
 Three methods make the conversion fast:
 
 * One strided view over the bytes gathers the fixed fields of all records in one C loop (:mod:`flintmq.core.record.heads`).
-* A field of variable length becomes an Arrow array over the file's bytes, with alternate items for values and for the gaps
-  between them. Taking the items with even numbers copies each value once (:mod:`slices`).
+* For a field of variable length, an Arrow array over the file's bytes is made. Its items are alternately a value and the gap
+  that follows the value. Taking the items with even numbers copies each value once (:mod:`slices`).
 * Addresses and property names are dictionary-encoded, so that each distinct address or name is converted once (:mod:`slices`,
   :mod:`property_map`).
 

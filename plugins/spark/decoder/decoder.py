@@ -148,8 +148,8 @@ class Decoder:
     def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
         """Return a batch with one row that describes a damaged part of the log: its physical offset, its size and the damage.
 
-        The batch is empty if an earlier read of this part has already returned the row for the damage. In this case the filter
-        :attr:`rows` excludes topics and queues whose rows the earlier read returned.
+        If an earlier read of this part has already returned the row, the batch is empty. This is the case if the filter
+        :attr:`rows` excludes topics and queues because an earlier read returned their rows.
         """
         schema = arrow_schema(self.columns, self.properties_format)
         values = {

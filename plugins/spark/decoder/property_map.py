@@ -113,10 +113,10 @@ def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints,
 
 
 def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Bools | None:
-    """Return, for each property entry, whether it is the record's last entry with its name; None if all entries are. Only the
-    last of several entries with one name counts.
+    """Return, for each property entry, whether it is the record's last entry with its name; None if no record has a name twice.
 
-    If there are few names, a fast check finds out whether any record has a name twice.
+    If a record has several entries with one name, only the last of these entries counts. If there are few names, a fast check
+    finds out whether any record has a name twice.
     """
     if len(rows) == 0:
         return None

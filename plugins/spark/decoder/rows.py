@@ -62,7 +62,7 @@ class RowFilter:
     """Beginnings of recreated topics and queues. Messages that were stored in such a topic or queue before its beginning are
     not accepted."""
     without: tuple[RowFilter, ...] = ()
-    """Filters of topics and queues that this filter does not accept."""
+    """Filters whose topics and queues are excluded: a message that matches one of these filters is not accepted."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
         """Return this filter of records with the additional conditions in ``bounds``."""

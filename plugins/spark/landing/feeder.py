@@ -1,8 +1,8 @@
-"""The thread that copies the log to a landing zone. Dispatch never waits for this thread.
+"""The feeder: the thread that copies the log to a landing zone. The dispatcher of the broker never waits for this thread.
 
-The feeder receives positions, not messages. It reads the messages from the log, so waiting messages cost no memory. If more
-than ``queue_bytes`` of the log wait, the feeder ignores further positions (*catching up*). The feeder then lands the log part
-by part until it is near the end.
+The dispatcher gives the feeder positions in the log, not messages. The feeder reads the messages from the log's files, so
+messages that are not copied yet cost no memory. If more than ``queue_bytes`` of the log are not copied yet, the feeder ignores
+further positions. In this state (*catching up*), it copies the log part by part until it is near the log's end.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class LandingFeeder:
 
     Args:
         make_lander: opens the landing zone; its argument is the physical offset at which a new zone begins.
-        settings: when to land, and how much at once.
+        settings: when to copy messages to the landing zone, and how many bytes at once.
         readable_bytes: function that returns the physical offset up to which the log is dispatched and on disk. Any thread.
         begin_bytes: function that returns the physical offset at which a new landing zone begins.
-        committed_bytes: the physical offset up to which the log has landed; None if it is unknown until the zone is opened.
+        committed_bytes: the physical offset up to which the log has been copied; None if the offset is unknown until the zone
+            is opened.
         clock: the clock.
     """
 
@@ -101,7 +102,7 @@ class LandingFeeder:
         """Number of dispatched batches that the feeder ignored because too many bytes of the log were waiting to be copied to
         the landing zone."""
 
-    # methods that are called on the loop thread
+    # The following methods are called on the loop thread.
 
     def start(self) -> None:
         """Start the thread that copies the log to the landing zone."""
@@ -157,8 +158,8 @@ class LandingFeeder:
             )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the feeder's counts since the broker started, named as in the answer to request 28 (runtime information). Any
-        thread.
+        """Return the feeder's counts since the broker started, named as in the answer to GET_BROKER_RUNTIME_INFO (request 28).
+        Any thread.
 
         ``CommittedOffset`` is empty while it is unknown. The oldest waiting bytes have waited for at least ``LagMillis``.
         ``Error`` is present only while copying to the landing zone has stopped, or while a failed step waits to be repeated.
@@ -184,7 +185,7 @@ class LandingFeeder:
         }
         return info | ({"Error": self._error} if self._error else {})
 
-    # methods that are called on the feeder's thread
+    # The following methods are called on the feeder's thread.
 
     def _run(self) -> None:
         try:

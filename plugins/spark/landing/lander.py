@@ -66,11 +66,11 @@ class Lander:
 
         Args:
             limit_offset_bytes: the physical offset, between two records, up to which the log may be read.
-            max_bytes: the approximate number of bytes of the log to land.
+            max_bytes: the approximate number of bytes of the log to copy.
             skip_lost: whether to continue after messages that retention deleted, and to record the gap in the commit.
 
         Raises:
-            LandingLossError: messages were deleted before they could land, and ``skip_lost`` is not set.
+            LandingLossError: messages were deleted before they were copied, and ``skip_lost`` is not set.
             BadRecordError: the log is damaged.
             StoreError, OSError: the zone cannot be written. The caller may repeat the step.
         """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Size in bytes of the rows in memory at which one read of the log ends; the last batch of rows may exceed this size. The limit
-is needed because decompressed bodies may be much larger than stored bodies."""
+"""Maximum size in bytes of the rows that one read of the log makes in memory; the last batch of rows may exceed this size. The
+limit is needed because decompressed bodies may be much larger than stored bodies."""
 
 
 class LogReader:
@@ -41,7 +41,8 @@ class LogReader:
 
         Args:
             start_offset_bytes: the physical offset of a record, or of the blank record at the end of a log file.
-            limit_offset_bytes: a later record boundary up to which the broker allows reading (see the feed file).
+            limit_offset_bytes: the physical offset of a later record boundary, up to which the broker allows reading (see the
+                broker's file ``flint/feed``).
             max_bytes: the maximum number of bytes of the log to read.
 
         Returns:

@@ -25,7 +25,8 @@ MANIFEST_FOLDER: Final = "_flintmq"
 """Name of the manifest's folder in a landing zone. Readers of the zone ignore names that begin with an underscore."""
 VERSION: Final = 1
 JOIN_AT: Final = 1_000
-"""Number of manifest files with a single commit from which on the commits of these files are joined into one file."""
+"""Minimum number of commits to join. If a manifest has this number of files with a single commit each, the commits are joined
+into one file."""
 _COMMIT: Final = re.compile(r"commit-(\d{20})-(\d{20})\.json")
 _JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
 
@@ -54,7 +55,8 @@ class Commit:
     store_id: str
     """Id of the store whose log the commit covers."""
     epoch: int
-    """Number of the log's epoch when the commit was made."""
+    """Number of the log's epoch when the commit was made. An epoch is a part of the log in which each physical offset was used
+    only once."""
     broker_name: str
     committed_at_ms: int
     """Wall-clock time of the commit, in ms since 1970."""
@@ -124,10 +126,11 @@ class Manifest:
                 yield Commit.from_json(line, path)
 
     def join_old(self, at: int = JOIN_AT) -> bool:
-        """Join all single commits of the landing zone but the newest into one file, if at least ``at`` commits would be joined.
+        """Move all commits that have a separate file, except the newest, to one joined file. Do nothing if there are fewer than
+        ``at`` such commits.
 
-        Return whether commits were joined. After a crash, some single commits may remain beside the joined file; :meth:`clean`
-        removes these commits.
+        Return whether commits were joined. After a crash, some of the separate files may remain beside the joined file;
+        :meth:`clean` removes them.
         """
         single = [found for found in self._ranges[:-1] if _COMMIT.fullmatch(found[2])]
         if len(single) < at:

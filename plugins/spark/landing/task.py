@@ -18,7 +18,8 @@ class LogSource:
     broker_name: str
     """Value of the column ``brokerName`` in all rows of the landing zone."""
     epochs: tuple[tuple[int, int], ...]
-    """Number and start offset of each epoch of the log, oldest first."""
+    """Number and start offset of each epoch of the log, oldest first. An epoch is a part of the log in which each physical
+    offset was used only once."""
 
     @property
     def epoch(self) -> int:
@@ -26,8 +27,8 @@ class LogSource:
         return self.epochs[-1][0] if self.epochs else 0
 
     def cut_below(self, epoch: int, end_offset_bytes: int) -> int | None:
-        """Return the physical offset at which the log was truncated after an epoch. The result is None if the log was not
-        truncated below ``end_offset_bytes``."""
+        """Return the lowest physical offset at which the log was truncated since a given epoch. The result is None if the log
+        was not truncated below ``end_offset_bytes``."""
         starts = [start for number, start in self.epochs if number > epoch and start < end_offset_bytes]
         return min(starts) if starts else None
 

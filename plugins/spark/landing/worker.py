@@ -130,7 +130,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether a retry cannot fix an error of the lander."""
+    """Return whether an error of the lander is permanent, so that a retry is useless."""
     from flintmq.plugins.spark.errors import SparkPluginError
 
     return isinstance(error, LandingError | SparkPluginError)
@@ -149,5 +149,5 @@ if __name__ == "__main__":
     try:
         main(sys.stdin, answers)
     except BrokenPipeError:
-        os._exit(0)  # the broker has died
+        os._exit(0)  # The broker has died, so nothing reads the answers.
     SERVING_OUTPUT.end()

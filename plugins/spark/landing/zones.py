@@ -34,8 +34,8 @@ _DELTA_COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPP
 
 
 class LandingZone(Protocol):
-    """The interface of a landing zone: a folder to which the lander copies the log, one part in each step. The lander's lock
-    excludes other users of the folder."""
+    """The interface of a landing zone: a folder to which the lander copies the log, one part in each step. The lander locks the
+    folder against other landers."""
 
     def open(self) -> int | None:
         """Open the landing zone. A commit that a crash interrupted is completed or undone.
@@ -159,8 +159,8 @@ class DeltaZone:
     """A Delta Lake table with the columns of the Parquet zone, partitioned by topic and day. Needs deltalake, but no JVM.
 
     Each transaction contains the position in the log (``txn`` with the store's id as application and the physical offset as
-    version). Data and position thus become visible in one step, and a crash leaves nothing to repair. Several brokers may land
-    in one table.
+    version). Data and position thus become visible in one step, and a crash leaves nothing to repair. Several brokers may copy
+    their messages to one table.
     """
 
     def __init__(self, root: Path, source: LogSource, compression: str) -> None:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """The interface of a maintenance task: the argument of a function that an engine calls. A task is a small picklable
-    value."""
+    """The interface of a maintenance task. A task describes one part of a job's work; an engine passes it as the argument to a
+    function. A task is a small picklable value."""
 
     @property
     def size(self) -> int:
-        """The size of the maintenance task, from which the progress of all tasks is computed."""
+        """The amount of work of the task, for example in bytes of the log. The progress of a job is the sum for all finished
+        tasks."""
         ...
 
 

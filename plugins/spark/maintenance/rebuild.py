@@ -1,8 +1,8 @@
 """Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
 
-A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. Each task therefore writes
-the units of one piece of the log at their places, without sorting or exchanging them (docs/large-stores.md, "Rebuild and
-repair").
+The content of a consume queue depends only on the log: a message's unit lies at the byte position 20 times the message's queue
+offset. Each task therefore writes the units of one piece of the log at their final positions. Units are neither sorted nor
+exchanged between tasks (docs/large-stores.md, "Rebuild and repair").
 
 The rebuild checks these conditions:
 
@@ -140,7 +140,7 @@ def rebuild(
             kept = _swap(root, work)
     finally:
         lock.release()
-    del files, job  # Deleting the references releases the memory maps of the store's files.
+    del files, job  # The store's files stay mapped into memory until these references are deleted.
     if out is None:
         # The last check is a start of the rebuilt store, which also writes the checkpoint.
         with opened(config, delay_level_ms) as store:

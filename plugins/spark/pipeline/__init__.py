@@ -3,7 +3,7 @@ any number of sinks.
 
 ::
 
-    loaded = load_pipeline(Path("orders.yaml"))      # needs no Spark; errors name their line
+    loaded = load_pipeline(Path("orders.yaml"))      # needs no Spark; an error names its line in the file
     planned = plan(spark, loaded)                    # analyzed by Spark; no message is read
     run(planned)                                     # batch, or streaming with a checkpoint
 

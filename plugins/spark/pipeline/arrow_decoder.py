@@ -1,7 +1,8 @@
-"""Decodes bodies with Python in Spark's workers: from an Arrow array of bodies to an Arrow array of structs.
+"""Decodes message bodies with Python code in Spark's workers. The input is an Arrow array of bodies, and the result is an Arrow
+array of structs.
 
 Spark's own ``from_avro`` and ``from_protobuf`` need jars that no wheel contains. This module needs only fastavro or protobuf. A
-body that cannot be decoded becomes null, and the pipeline's ``on_error`` decides about its message.
+body that cannot be decoded becomes null. The setting ``on_error`` of the pipeline determines the treatment of the message.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
 
 
 def reason_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
-    """Return a Spark column with the reason why a message body cannot be decoded; null for a body that can be decoded. For the
-    arguments see :func:`decoded_column`."""
+    """Return a Spark column that contains, for each message body, the reason why the body cannot be decoded. The reason is null
+    if the body can be decoded. For the arguments see :func:`decoded_column`."""
     from pyspark.sql.types import StringType
 
     return _worker_column(column, make, result, reason_array, StringType())
@@ -65,7 +66,8 @@ def _worker_column(
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
-    """Decode an Arrow array of message bodies. The result is null for a body that is missing or cannot be decoded."""
+    """Decode an Arrow array of message bodies, and return an Arrow array of the decoded values. A body that is missing or
+    cannot be decoded becomes null."""
     import pyarrow as pa
 
     values = [None if body is None else _value(decode, body) for body in bodies.to_pylist()]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REGISTRY_HEADER_BYTES: Final = 5
-"""Size in bytes of the header that a schema registry's serializer writes before a body: a zero byte and the schema's number."""
+"""Size in bytes of the header that a schema registry's serializer writes before a body: a zero byte, and the schema's ID in
+the registry."""
 SINGLE_OBJECT_MAGIC: Final = b"\xc3\x01"
 """First bytes of Avro's single-object header. The fingerprint of the schema follows these bytes."""
 
@@ -85,7 +86,8 @@ def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...
     Args:
         schema: the part.
         where: the part's name in errors.
-        named: the named types of the schema before this part, keyed by name. The named types of this part are added.
+        named: the named types that precede the part in the schema, keyed by name. The function adds the named types of the
+            part.
         inside: the names of the records that contain the part.
     """
     from pyspark.sql import types as spark

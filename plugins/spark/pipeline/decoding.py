@@ -1,4 +1,8 @@
-"""Makes the first view of a pipeline: decodes message bodies, applies ``on_error``, and makes columns of the decoded struct."""
+"""Decodes the message bodies of a pipeline, and makes the pipeline's first view from them.
+
+The setting ``on_error`` determines the treatment of a body that cannot be decoded. With the setting ``flatten``, each field of
+the decoded struct becomes a column.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,12 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
     """Decode the bodies of messages as the pipeline's ``decode`` section says, and return the data frame with the decoded
     columns.
 
-    A row of a bad record (``badRecords=keep``) counts as a body that cannot be decoded.
+    With the source's option ``badRecords=keep``, a row may stand for a damaged record. Such a row is treated like a message
+    whose body cannot be decoded.
 
     Raises:
-        ConfigError: the schema cannot be read or used, the column is missing, or names would collide. The error has the line.
+        ConfigError: the schema cannot be read or used, the column of the bodies is missing, or a new column would have the name
+            of an existing column. The error names the line in the pipeline's file.
     """
     section = loaded.pipeline.decode
     if section.format == "binary":
@@ -76,7 +82,8 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
 
 
 def _reason(messages: DataFrame, loaded: LoadedPipeline) -> Column:
-    """Return a Spark column with the reason why a message body cannot be decoded; null for a body that can be decoded."""
+    """Return a Spark column that contains, for each message body, the reason why the body cannot be decoded. The reason is null
+    if the body can be decoded."""
     from pyspark.sql import functions as sql
 
     section = loaded.pipeline.decode
@@ -165,7 +172,7 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
         column = sql.when(bad.isNull(), column)
     if section.on_error == "fail":
         keys = ["topic", "brokerName", "queueId", "queueOffset"]
-        if has_bad:  # a damaged part of the log has no queue, only a physical offset
+        if has_bad:  # A damaged record has no known queue, so the error text names its physical offset.
             keys.append("physicalOffset")
         named = [name for name in keys if name in messages.columns]
         place = sql.concat_ws(" ", *(sql.concat(sql.lit(f"{name}="), sql.col(name).cast("string")) for name in named))

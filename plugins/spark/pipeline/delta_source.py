@@ -130,7 +130,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             if file.metadata.num_rows:
                 relative = str(place.relative_to(self.folder))
                 found.append(WrittenFile(relative, place.stat().st_size, file.metadata.num_rows))
-            else:  # the writer makes a file even for a task without rows
+            else:  # The Arrow writer makes a file even for a task without rows, and the table does not need this file.
                 place.unlink()
 
         partitioning = None

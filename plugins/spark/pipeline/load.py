@@ -107,7 +107,8 @@ class LoadedPipeline:
         return found
 
     def read(self, key: str, path: Path) -> bytes:
-        """Return the content of a file that the pipeline names. A relative path begins at the folder of the pipeline's file.
+        """Return the content of a file that the pipeline names. The path is absolute, or relative to the folder of the
+        pipeline's file.
 
         Raises:
             ConfigError: the file cannot be read, or is larger than ``SCHEMA_FILE_MAX_BYTES``.
@@ -131,7 +132,7 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
         overrides: ``key=value`` texts that override the file, for example ``source.path=/data/store``.
 
     Raises:
-        ConfigError: the file cannot be read or is not a valid pipeline. The error has the line.
+        ConfigError: the file cannot be read or is not a valid pipeline. The error names the line in the file.
     """
     return _load(parse_yaml(read_limited(file), str(file)), file, file.stem, overrides)
 

@@ -208,7 +208,8 @@ class JdbcSink(Sink):
     user: Text | None = None
     """Name of the user with which Spark connects to the database."""
     password: Text | None = None
-    """Password with which Spark connects to the database, as the place of a secret: ``{env: NAME}`` or ``{file: PATH}``."""
+    """Password with which Spark connects to the database, as a reference: ``{env: NAME}`` for an environment variable that has
+    the password, or ``{file: PATH}`` for a file that has the password."""
     driver: str | None = None
     """Class of the JDBC driver. Spark's settings ``spark.jars`` or ``spark.jars.packages`` name the driver's jar."""
     batch_column: str | None = None

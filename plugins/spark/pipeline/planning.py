@@ -1,5 +1,5 @@
-"""Makes the Spark session of a pipeline, and the data frames of the pipeline's source, decoding and steps. Spark analyzes every
-query, but reads no message."""
+"""Makes a pipeline's Spark session, and the data frames of its source, of its decoded messages and of its SQL steps. Spark
+analyzes every query, but reads no message."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterato
 
 
 def named_option(options: Mapping[str, str], error: str) -> str | None:
-    """Return the option that the text of an error is about; None if no option is found.
+    """Return the name of the option that the text of an error is about; None if no option is found.
 
-    The first match of these counts: an option's name after the word "option", an option's name elsewhere in the text, or an
-    option's value at the beginning of the text.
+    The function first looks for an option's name after the word "option", and then for an option's name anywhere in the text.
+    If both searches fail, it looks for an option whose value is at the beginning of the text.
     """
     for before in (r"\boption '?", r"\b"):
         for name in options:
@@ -99,11 +99,12 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
     """Have Spark analyze a pipeline, and return its data frames.
 
     Args:
-        spark: the session; temporary views with the pipeline's names are replaced.
+        spark: the session. If a temporary view of the session has the name of a view of the pipeline, it is replaced.
         loaded: the pipeline.
 
     Raises:
-        ConfigError: a secret, a schema or a column is missing, or a query is not valid. The error has the line.
+        ConfigError: a secret, a schema or a column is missing, or a query is not valid. The error names the line in the
+            pipeline's file.
     """
     pipeline = loaded.pipeline
     options = check_source(loaded)
@@ -142,8 +143,8 @@ def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: s
 
 @contextlib.contextmanager
 def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
-    """Turn Spark's analysis errors that are raised in the ``with`` block into a ConfigError with the line of a key. Secrets are
-    removed from the text."""
+    """Turn a Spark analysis error that is raised in the ``with`` block into a ConfigError. The ConfigError has the line of the
+    key ``key`` in the pipeline's file, and its text contains no secrets."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     try:
@@ -159,7 +160,7 @@ def first_words(error: BaseException) -> str:
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable, which is not the reason.
+    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable, which hides the real reason.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]

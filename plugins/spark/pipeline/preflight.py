@@ -1,8 +1,8 @@
-"""The checks of ``flintmq pipeline run --dry-run`` that go beyond the pipeline's file: the source's store or brokers, its
-topics, and the sinks' folders.
+"""Checks, for ``flintmq pipeline run --dry-run``, that a pipeline can reach the store or the brokers of its source, the topics,
+and the folders of its sinks.
 
-Nothing is written, and only the first and last offsets of the source are read. Through Spark Connect, sinks write on the
-server, whose folders are not checked.
+The checks write nothing, and read only the first and last offsets of the source. With Spark Connect, the sinks write on the
+server. The folders on the server are not checked.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class ProtobufDecoder:
 
 
 def behind_registry_header(body: bytes) -> bytes:
-    """Return the part of a Protobuf body after a schema registry's header: a zero byte, the schema's number, and the path of
-    the message type."""
+    """Return the Protobuf message in a body that begins with a schema registry's header. The header consists of a zero byte,
+    the schema's ID in the registry, and the path of the message type in the schema."""
     if len(body) < 6 or body[0] != 0:
         raise ValueError("no schema registry header")
     count, position = _varint(body, 5)

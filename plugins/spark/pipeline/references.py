@@ -23,7 +23,8 @@ _SECRET_NAME = re.compile(r"password|passwd|secret|token|credential|private.?key
 
 @attrs.frozen(kw_only=True)
 class Reference:
-    """The place of a secret: ``{env: DB_PASSWORD}`` or ``{file: /run/secrets/db}``."""
+    """A reference to a secret: ``{env: DB_PASSWORD}`` for a secret in an environment variable, or ``{file: /run/secrets/db}``
+    for a secret in a file."""
 
     env: str | None = None
     """Name of the environment variable that has the secret."""
@@ -136,7 +137,7 @@ def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
     module, extra = EXTRAS[what]
     try:
         is_installed = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package of the module is missing
+    except ModuleNotFoundError:  # find_spec() raises this error if a parent package of the module is missing.
         is_installed = False
     if not is_installed:
         raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}' in FlintMQ's folder", key=what)

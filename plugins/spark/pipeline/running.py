@@ -1,4 +1,5 @@
-"""Runs a pipeline that Spark has analyzed. Each sink has one write, or one streaming query with its own checkpoint."""
+"""Runs a pipeline that Spark has analyzed. Each sink gets one batch write, or one streaming query with a separate
+checkpoint."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
     """Check that each sink of a pipeline can be written, and return the sinks with their data frames.
 
     Raises:
-        ConfigError: a sink cannot be written. The error has the line.
+        ConfigError: a sink cannot be written. The error names the line in the pipeline's file.
     """
     sinks = [BoundSink(planned, place, show) for place in range(len(planned.loaded.pipeline.sinks))]
     for sink in sinks:
@@ -70,8 +71,8 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, bars: Progress | No
 
     Args:
         planned: the pipeline.
-        show: function that is called with the name and the rows of a console sink, as a text table.
-        bars: displays the tasks of batches and the rows of streams; None for no display.
+        show: function that shows the rows of a console sink. Its arguments are the sink's name and the rows as a text table.
+        bars: progress display, which shows the tasks of a batch or the rows of a stream; None for no display.
 
     Raises:
         ConfigError: a sink cannot be written.
@@ -144,7 +145,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # Spark logs long errors about tasks that it ends at a stop, although nothing failed.
+            # Logging is off from here on, because Spark logs long errors about the tasks that a stop ends.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()
@@ -165,7 +166,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
 
 @attrs.define
 class StreamCount:
-    """The counts of one sink's stream in a run of a pipeline."""
+    """The numbers of rows and micro-batches that the stream into one sink has written in a run of a pipeline."""
 
     rows_of: dict[int, int] = attrs.field(factory=dict)
     """Number of rows written in each micro-batch that had input, keyed by the micro-batch's number."""
@@ -192,9 +193,9 @@ class StreamCount:
 def _observed_rows(observed: Any) -> int:
     """Return the number of rows in an observed metric of Spark; 0 if the metric is missing.
 
-    The metric always has one value, but its form depends on the session. In a session of this process the metric is a row.
-    Through Spark Connect it is a row from the server's JSON, perhaps without names. In older versions of PySpark it is a
-    dictionary.
+    The metric always has one value, but its Python type depends on the session. In a session of this process the metric is a
+    ``Row``. Through Spark Connect the metric is a ``Row`` that was made from the server's JSON, and its fields may have no
+    names. In older versions of PySpark the metric is a dictionary.
     """
     if observed is None:
         return 0

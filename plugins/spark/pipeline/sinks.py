@@ -1,4 +1,4 @@
-"""Sinks of a pipeline: how each format writes a batch and starts a stream."""
+"""Writes the batches of a pipeline to its sinks, and starts the streams into its sinks, for each format of sinks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class BoundSink:
         """Check that the sink of a pipeline can be written, before the pipeline writes any row.
 
         Raises:
-            ConfigError: a column, a package or a secret is missing, or the destination already exists. The error has the line.
+            ConfigError: a column, a package or a secret is missing, or the destination already exists. The error names
+                the line in the pipeline's file.
         """
         sink = self.sink
         if isinstance(sink, FileSink):
@@ -107,7 +108,7 @@ class BoundSink:
             frame: the rows of :attr:`frame`, perhaps with an observed metric that counts them.
 
         Returns:
-            False if ``mode: ignore`` left an existing destination unchanged.
+            False if ``mode: ignore`` left an existing destination unchanged; otherwise True.
         """
         sink = self.sink
         if isinstance(sink, ConsoleSink):
@@ -152,7 +153,8 @@ class BoundSink:
             return writer.format("jdbc").options(**self._jdbc_options(sink))
         if isinstance(sink, TopicSink):
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
-        if isinstance(sink, ConsoleSink):  # with Spark Connect, only the server can print rows
+        if isinstance(sink, ConsoleSink):
+            # This line is reached only with Spark Connect, with which only the server can print the rows of a stream.
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:

@@ -1,9 +1,9 @@
 """The queues that a query reads, as the query's checkpoint records them, and the parts of the log that the query has read for
 these queues.
 
-A position in the log alone does not show for which topics the log before the position was read. If a topic is added to a query,
-all messages of the topic are read, as in a read from brokers. A topic that the query left out for a while continues at its
-first unread message.
+A position in the log does not show which topics a query has read before the position, so the checkpoint also records the
+topics. If a topic is added to a query, all messages of the topic are read, as in a read from brokers. If a topic is left out
+for a while and then added again, the query continues at the first unread message of the topic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Finds the last messages of a log in its newest files. There may be thousands of consume queues, so not all queues are read.
+"""Finds the last messages of a log in its newest files.
 
-The last records name the queues to check. If a queue has the unit of a record, all messages before that record are dispatched.
+There may be thousands of consume queues, so only the queues of the log's last records are read. A broker dispatches messages in
+the order of the log. If a queue has the unit of a record, all messages before this record are therefore dispatched.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class LogTail:
         return None
 
     def before(self, end: int, count: int) -> int:
-        """Return the physical offset of the record after which exactly ``count`` more records begin before the position
-        ``end``; 0 if the log's newest files have too few records before ``end``."""
+        """Return the physical offset of a record before the position ``end``: exactly ``count`` records begin after this record
+        and before ``end``. Return 0 if the log's newest files have too few records before ``end``."""
         index = int(np.searchsorted(self.starts, end)) - count - 1
         return int(self.starts[index]) if index >= 0 else 0
 

@@ -36,7 +36,8 @@ _GAPS_MAX: Final = 1_000
 
 
 class PieceReader:
-    """Reads pieces of one store's log. A reader keeps only caches. Not thread-safe."""
+    """Reads pieces of one store's log. A piece is a part of one log file. Between two reads, a reader keeps only caches. Not
+    thread-safe."""
 
     def __init__(self, root: Path, options: ReadOptions, decoder: Decoder) -> None:
         self._root = root
@@ -72,7 +73,8 @@ class PieceReader:
                 yield found
 
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
-        """Return an object that makes the rows of a piece from consume queues alone; None if the log must be read."""
+        """Return an object that makes the rows of a piece of the log from consume queues alone; None if the log must be
+        read."""
         options, rows = self._options, self._decoder.rows
         if not told_by_units(options.columns, rows, examines_records=options.examines_records):
             return None
@@ -85,7 +87,7 @@ class PieceReader:
         return self._units[piece.by_units]
 
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece, which are decoded from the piece's records in the log."""
+        """Decode the records in a piece of the log, and yield the rows."""
         for run in self._runs(data, piece):
             if isinstance(run, pa.RecordBatch):
                 yield run
@@ -98,15 +100,15 @@ class PieceReader:
                         yield batch
 
     def _runs(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
-        """Yield the positions of a piece's records in the log file. With ``badRecords`` ``keep``, also yield a row for each
-        damaged part between the records."""
+        """Yield the positions in the log file at which the records of a piece of the log begin. With ``badRecords=keep``, also
+        yield a row for each damaged part between the records."""
         if self._options.bad_records == "keep":
             yield from self._walk(data, piece)
         else:
             yield self._named(piece) if piece.by_units else self._all(data, piece)
 
     def _named(self, piece: Piece) -> Ints:
-        """Return the positions in the log file of a piece's messages to which consume queue units refer."""
+        """Return the positions in the log file of all messages in a piece of the log to which consume queue units refer."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = [
@@ -116,10 +118,11 @@ class PieceReader:
         return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return the positions in the log file of all records of a piece.
+        """Return the positions in the log file of all records in a piece of the log.
 
-        Consume queues are read first, because that is several times as fast as walking the log. Hidden messages, deleted topics
-        and missing units leave gaps between the messages that the queues name. Only these gaps are walked.
+        Consume queues are read first, because this is several times as fast as reading the log record by record. Consume queues
+        do not refer to prepared and rolled back messages of transactions, or to messages of deleted topics, and units may be
+        missing. Only the gaps between the messages to which units refer are read record by record.
         """
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
@@ -157,13 +160,13 @@ class PieceReader:
         return self._asked if len(self._asked) <= _ASKED_MAX else None
 
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Walk from record to record, and return the positions in the log file of all records of a piece."""
+        """Read a piece of the log record by record, and return the positions of the records in the log file."""
         return np.concatenate([run for run in self._walk(data, piece) if not isinstance(run, pa.RecordBatch)])
 
     def _walk(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
-        """Walk from record to record, and yield the positions in the log file of a piece's records. With ``badRecords``
-        ``keep``, also yield a row for each damaged part. A damaged part ends at the next record to which a consume queue unit
-        refers."""
+        """Read a piece of the log record by record, and yield the positions of the records in the log file. With
+        ``badRecords=keep``, also yield a row for each damaged part. A damaged part ends at the next record to which a consume
+        queue unit refers."""
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:
             run = chain.walk(data, at, end)
@@ -194,8 +197,8 @@ class PieceReader:
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:
-        """Find the first record in a piece, at or after ``position``, to which a consume queue unit refers. Return the record's
-        position; None if no such record is found."""
+        """Find the first record, at or after ``position`` in a piece of the log, to which a consume queue unit refers. Return
+        the record's position; None if no such record is found."""
         log_files = LogFiles([Path(piece.path).parent])
         found = piece.end
         for queue in list_queues(self._root):

@@ -210,8 +210,8 @@ class Told:
         return total
 
     def is_countable(self, start: int, end: int, walked_max_bytes: int) -> bool:
-        """Return whether the messages in the range [start, end) of the log can be counted by walking over at most
-        ``walked_max_bytes`` of the log."""
+        """Return whether the messages in the range [start, end) of the log can be counted if at most ``walked_max_bytes``
+        bytes of the log are read record by record."""
         return end - self._border(start, end) <= walked_max_bytes
 
     def first(self, start: int, end: int) -> int | None:
@@ -233,10 +233,11 @@ class Told:
         yield from self._walked(border, end)
 
     def _walked(self, start: int, end: int) -> Iterator[tuple[Ints, Ints]]:
-        """Walk over a range of the log, and yield positions and sizes of the messages that become rows. Only the fixed fields
-        and the topic of each record are checked.
+        """Read a range of the log record by record, and yield positions and sizes of the messages that become rows. Only the
+        fixed fields and the topic of each record are checked.
 
-        After damaged bytes the walk continues with the next file. A later read of the damaged part reports or skips the damage.
+        If damaged bytes are found, the rest of the file is left out. A later read of the damaged part reports or skips the
+        damage.
         """
         for file in self.log.between(start, end):
             data = map_file(file.path)

@@ -1,5 +1,5 @@
-"""Converts the options for the beginning and end of a read to positions in the commit log. Such an option is a word, a time,
-queue offsets or a physical offset."""
+"""Converts the options for the beginning and end of a read to positions in the commit log. The value of an option may be
+``earliest`` or ``latest``, a time, a number of messages, queue offsets, or a physical offset."""
 
 from __future__ import annotations
 
@@ -321,21 +321,23 @@ class StoreOffset:
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return this offset, with the log before ``physical_offset`` marked as also read for the topics and queues of
+        """Return a copy of this offset that marks the log before ``physical_offset`` as also read for the topics and queues of
         :attr:`choice`.
 
+        The copy is the end of a batch that reads messages which the query excluded before. The batch lies before this offset's
+        position in the log.
+
         Args:
-            physical_offset: the end of a batch that reads messages which the query excluded before. The end lies before this
-                offset's position.
-            history_from: the physical offset at which this batch begins.
+            physical_offset: the physical offset at which the batch ends.
+            history_from: the physical offset at which the batch begins.
         """
         assert self.choice is not None
         found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
-        """Return this offset with ``stretches`` as the parts of the log that the query has read. The offset lists no parts if
-        the query has read only the topics and queues of :attr:`choice`."""
+        """Return a copy of this offset with ``stretches`` as the parts of the log that the query has read. If the query has
+        read only the topics and queues of :attr:`choice`, the copy lists no parts."""
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)

@@ -156,7 +156,8 @@ class QueueUnits:
         return self.behind_fillers(low, self.end_unit)
 
     def may_have_had(self, start: int, end: int) -> bool:
-        """Return whether the queue may have had messages in [start, end) of the log, even if their units are deleted."""
+        """Return whether the queue may have had messages in the range [start, end) of the log. Messages whose units were
+        deleted also count."""
         first = self.first_at(start)
         if first < self.first_at(end):
             return True
@@ -176,7 +177,8 @@ class QueueUnits:
                 units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), queue_offset)
                 wanted = (units.size > 0) & (units.size != FILLER_SIZE)
                 if tags_codes is not None:
-                    # A tags code may be the address of a consume queue extension entry, which holds the tag's hash.
+                    # A tags code may be the address of a consume queue extension entry, which contains the tag's hash.
+                    # The units with such tags codes are kept, because this method does not read the extension entries.
                     wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
                 found.append(units if wanted.all() else units.chosen(wanted))
         return Units.joined(found)

@@ -51,8 +51,8 @@ BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Minimum size in bytes of a range of the log in which messages are found by consume queues. For a smaller range, reading all
 records of the log is faster."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Number of bytes in the log, without a message for the stream, after which the stream moves its offset although the batch is
-empty."""
+"""Minimum size in bytes of a part of the log without messages for the stream that an empty batch skips, so that later batches
+do not search this part again."""
 COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are read to count unread messages, if the consume queues do not have all messages."""
 _ALL: Final = 2**63 - 1
@@ -71,7 +71,7 @@ class StoreTransport:
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
 
-    # methods for the begin and the end of a read
+    # The following methods return the beginning and the end of a read.
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         self._view()  # An unusable store folder is reported before missing topics.
@@ -110,7 +110,7 @@ class StoreTransport:
         contact = {name: {"contactAgeMs": feed.age_ms(now_ms) if feed is not None else None}}
         return {**end, "lag": lag, "brokers": contact}
 
-    # a stream's batches
+    # The following methods plan and check the batches of a stream.
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If the query's topics
@@ -174,7 +174,7 @@ class StoreTransport:
     def close(self) -> None:
         """Do nothing: the transport that reads a store's files keeps no file open."""
 
-    # tasks
+    # The following methods plan and read the tasks of a read.
 
     def narrowed(self, bounds: Bounds) -> StoreTransport:
         return StoreTransport(self.options, bounds)
@@ -266,7 +266,8 @@ class StoreTransport:
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
         """Shorten the range [low, high) of the log by the messages at its beginning and end that the query's filters exclude,
-        and return the new range. Filters are ignored if their position in the log cannot be found quickly."""
+        and return the new range. If the position in the log from which a filter excludes messages cannot be
+        found quickly, the filter is ignored."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:
@@ -283,7 +284,7 @@ class StoreTransport:
             high = min(high, behind) if behind is not None else high
         return low, high
 
-    # the store that is read
+    # The following methods examine the store that is read.
 
     @property
     def root(self) -> Path:

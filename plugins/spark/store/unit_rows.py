@@ -1,13 +1,14 @@
 """Makes rows from consume queues alone. A unit has 20 bytes with the position, the size and the tags code of a message. The
 place of the unit shows the message's topic, queue and queue offset.
 
-The units of all queues are merged into the order of the log, a step at a time. Units are used only while they agree with the
-log. If units do not agree with the log, the result contains a :class:`Span`, which the caller reads from the log:
+The units of all queues are merged into the order of the log, some units at a time. Units are used only while they agree with
+the log. If units do not agree with the log, the result contains a :class:`Span`, which the caller reads from the log:
 
-* If all messages are read, each message must end where the next message begins. Hidden messages, deleted topics, missing units
-  and the blank record at a file's end leave gaps. Each gap becomes a span. After the span units are used again.
-* If a unit lies inside the previous message, the rest of the piece becomes one span. The reason is that two queues name one
-  position, or that a size is wrong.
+* If all messages are read, each message must end where the next message begins. There are gaps for messages without a unit
+  (prepared and rolled back messages, messages of deleted topics, missing units), and for the blank record at a file's end. Each
+  gap becomes a span. After the span, units are used again.
+* If the message of a unit begins inside the previous message, the rest of the piece (the part of a log file that is being read)
+  becomes one span. In this case two queues name the same position, or a size is wrong.
 * Some units are compared with the fixed fields of their records: the first and last unit of each queue in a step, the units
   beside a gap, and one in :data:`SAMPLED` others. If one of these units differs, the rest of the piece becomes one span.
 """

@@ -12,8 +12,8 @@ stopped                   the end of the last whole record       up to the last 
 crashed                   the same, if no broken record follows  nowhere for certain: a crash may have lost units
 ========================  =====================================  ================================================
 
-If the queues are not complete, the rest of the log is walked. The log of a running broker is never walked beyond the end in the
-table, because an incomplete record may follow.
+If the queues are not complete, the rest of the log is read record by record. The log of a running broker is never read beyond
+the end in the table, because an incomplete record may follow.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
 
 
 def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
-    """Walk over the records of the log from a position on. Return the end of the last record, and whether nothing else follows
-    this record."""
+    """Read the log record by record from a position on. Return the end of the last valid record, and whether the log has no
+    data after this record. Zero bytes do not count as data."""
     while (file := log.holding(position)) is not None:
         data = map_file(file.path)
         if data is None:

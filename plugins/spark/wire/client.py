@@ -137,7 +137,7 @@ class WireClient:
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
-    # --- requests, all of which may be repeated ---
+    # The requests of the following methods may be repeated.
 
     async def topics(self) -> list[str]:
         """Return the names of all topics that the name server, or the single broker, knows."""
@@ -293,7 +293,8 @@ class DirectRoutes(RouteCache):
         return sorted((await self._admin.topic_configs(self.address)).topic_config_table)
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
-        """Return the route of a topic to the single broker. Each request has the usual timeout.
+        """Return the route of a topic to the single broker. Each request has the default timeout of the client, because
+        ``timeout_ms`` is ignored.
 
         Raises:
             RefusedError: the broker does not have the topic.

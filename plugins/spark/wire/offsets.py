@@ -87,14 +87,14 @@ class WireOffset:
     def moved(
         self, queues: Mapping[MessageQueue, int], edges: Edges, began: Mapping[MessageQueue, int] | None = None
     ) -> WireOffset:
-        """Return a copy of this offset in which the given queues have new queue offsets, and which contains the current state of
-        the queues.
+        """Return a copy of this offset in which the given queues have new queue offsets, and which contains the current state
+        of the queues.
 
         Args:
             queues: the new queue offsets, keyed by queue.
             edges: the current first and last offsets of the queues.
-            began: the queue offsets at which the batch that ends at the new offset begins, for queues in which the batch does
-                not begin where the previous batch ended; None if there are no such queues.
+            began: the first queue offsets of the batch that ends at the new offset, keyed by queue. A queue has an entry only
+                if the batch does not begin where the previous batch ended. None if no queue has an entry.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}

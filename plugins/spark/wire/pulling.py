@@ -163,7 +163,7 @@ class Puller:
         """Check that a broker's answer to a pull did not skip messages that should exist."""
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
-            # A pull whose answer has neither messages nor a next offset would be repeated forever.
+            # An answer with neither messages nor a next offset is an error, because the pull would be repeated forever.
             raise BadRecordError(f"{_place(wanted)}: the broker answered {answer.status.name} without a next offset")
         if wanted.start < answer.min_queue_offset:
             self._lost(wanted, min(answer.min_queue_offset, behind), f"the queue begins at {answer.min_queue_offset}")

@@ -44,8 +44,8 @@ class QueueLives:
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # A queue that the broker's statistics lack seems to be empty. If the broker reports a maximum offset above 0,
-        # only the statistics lack the queue, and it was not recreated.
+        # If a broker's statistics lack a queue, the queue looks empty, as if it had been recreated.
+        # If the broker reports a maximum offset above 0 for a queue that looks empty, the queue was not recreated.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}
@@ -148,8 +148,8 @@ class QueueLives:
     def _ask(
         self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
     ) -> dict[MessageQueue, int]:
-        """Call the request function ``what``, which asks a broker for a number, for each queue. Return the numbers, keyed by
-        queue. Queues whose broker does not answer are left out."""
+        """Call ``what`` for each queue, and return the results, keyed by queue. The function ``what`` asks the broker of a
+        queue for a number. Queues whose broker does not answer are left out."""
         if not queues:
             return {}
         client = self._client()

@@ -42,7 +42,8 @@ def ranges_between(
 
 
 def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
-    """Return the parts of queues' ranges that can contain messages that fulfill the conditions in ``bounds``."""
+    """Shorten ranges of queues to the messages that may fulfill the conditions in ``bounds``, and return the ranges. Ranges
+    that become empty are left out."""
     found = []
     for one in ranges:
         if bounds.topics is not None and one.queue.topic not in bounds.topics:

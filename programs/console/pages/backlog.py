@@ -84,7 +84,7 @@ async def _half(visitor: Visitor) -> tuple[int | None, str]:
         stats = await visitor.access.admin.consume_stats(HALF_GROUP, TRANS_HALF_TOPIC)
     except FlintError as error:
         if isinstance(error, RefusedError) and "AclException" not in error.remark:
-            # The broker refuses the request if no transaction was ever begun.
+            # The broker refuses to report the group's offsets if no transaction was ever begun.
             return 0, ""
         return None, str(error)
     return sum(map(lag_of, stats.offset_table.values())), ""
@@ -129,7 +129,7 @@ async def replay_preview(visitor: Visitor) -> Response:
 
 
 async def replay(visitor: Visitor) -> Response:
-    """Return dead letters to their group only, by sending copies to its retry topic."""
+    """Return dead letters only to the group that failed to consume them, by sending copies to the group's retry topic."""
     group, (queue, first, count) = visitor.field("group"), await _part(visitor, visitor.field)
     subject = f"{count} dead letters of {group} from {queue.broker_name}:{queue.queue_id} offset {first} on"
     sent, problem = 0, ""

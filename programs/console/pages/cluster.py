@@ -44,7 +44,7 @@ def _charts(visitor: Visitor, group: str = "") -> dict[str, Any]:
 
 
 async def hours(visitor: Visitor) -> Response:
-    """Show the figures of the last hours, with a sample per minute."""
+    """Show charts of the cluster's figures over the last hours, with one sample per minute."""
     text = visitor.query("span", str(_SPANS_H[1]))
     span = next((one for one in _SPANS_H if str(one) == text), _SPANS_H[1])
     samples = visitor.console.hours.since(span * 3600.0)

@@ -40,7 +40,8 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class Managed(Generic[Config]):
-    """The texts and functions for topics, or for groups, that the pages use to create, change and delete a topic or group."""
+    """The texts and functions with which the pages create and change topics or groups. One object serves topics, and another
+    serves groups."""
 
     noun: str
     words: str
@@ -54,8 +55,8 @@ class Managed(Generic[Config]):
     wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
     """Function that returns the settings that a user entered in a form. Raises FormError if a setting is not valid."""
     then: Callable[[dict[str, Any]], dict[str, str]]
-    """Function that describes the settings from a form in words, as :attr:`settings` describes the settings of a
-    configuration."""
+    """Function that describes the settings from a form in words. A key of its result means the same setting as in the result of
+    :attr:`settings`, so that old and new settings can be compared."""
     settings: Callable[[Config], dict[str, str]]
     """Function that returns, in words, those settings of a topic's or group's configuration that the form contains."""
     refuse: Callable[[str, str, Config, dict[str, Any]], None]

@@ -106,8 +106,8 @@ def previewed(message: MessageExt) -> MessageExt:
 
 
 async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt]:
-    """Return the message with an id. If a topic is given, the id is first looked up as an id that a sender made. If this finds
-    nothing, or without a topic, the id is looked up as an id that a broker made."""
+    """Return the messages with an id. If a topic is given, the id is first treated as an id that a sender made. If no message
+    is found, or if no topic is given, the id is treated as an id that a broker made."""
     admin = visitor.access.admin
     if topic:
         found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True, keep=previewed)
@@ -270,7 +270,8 @@ def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | N
 
 
 async def body(visitor: Visitor) -> Response:
-    """Send the whole body of a message as a file. The message does not influence the file's name and type."""
+    """Send the whole body of a message as a file. The file's name is the broker's id of the message, and its type is always
+    ``application/octet-stream``, so that the sender of the message cannot choose them."""
     async with visitor.console.looking:
         found = await found_message(visitor, visitor.query("id"))
         try:
@@ -281,7 +282,7 @@ async def body(visitor: Visitor) -> Response:
         raise FormError("Too many downloads are in progress: try again when one of them has ended.", 503)
     await visitor.console.downloading.acquire()
     return _Download(
-        # A thread makes each part of the body when the previous part has been sent.
+        # A thread makes each part of the body only after the previous part has been sent.
         body_parts(found),
         visitor.console.downloading.release,
         media_type="application/octet-stream",
@@ -293,7 +294,8 @@ async def body(visitor: Visitor) -> Response:
 
 
 class _Download(StreamingResponse):
-    """An answer that sends a message's body as fast as the browser takes it."""
+    """An HTTP response that sends the parts of a message's body as fast as the browser receives them, and then calls
+    ``ended``."""
 
     def __init__(self, parts: Iterator[bytes], ended: Callable[[], None], **more: Any) -> None:
         super().__init__(parts, **more)

@@ -19,9 +19,9 @@ class AdaptiveGroupCommitSection:
     """The section ``flush.adaptive_group_commit`` of the configuration."""
 
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time in ms that a send's acknowledgement waits for the sync of the sent message."""
+    """Longest time in ms that a send's acknowledgment waits for the sync of the sent message."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval in ms between two syncs of the log while no acknowledgement waits for a sync."""
+    """Interval in ms between two syncs of the log while no acknowledgment waits for a sync."""
     linger_percent: int = attrs.field(
         default=20, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(100))
     )

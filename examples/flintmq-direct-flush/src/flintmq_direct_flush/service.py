@@ -1,8 +1,9 @@
-"""The flush strategy: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
+"""The flush strategy ``direct_flush``: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
 
-Appends go to the transient store pool, so the file's mapped pages are never dirty. Before a direct write over dirty pages, the
-kernel writes these pages, so the bytes are written twice. A commit is the direct write, which is durable when the commit
-returns. The later flush only makes the name of a new file durable.
+Messages are appended to a buffer of the transient store pool, so the mapped pages of the log's file are never dirty. If these
+pages were dirty, the kernel would write them before the direct write, and the same bytes would be written twice. A commit
+writes the buffer's new bytes directly to the disk. They are durable when the commit returns. The later flush only makes the
+name of a new file durable.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class DirectFlushSection:
     """Way of writing the log. ``direct`` writes past the page cache; ``dsync`` writes through the page cache, with a sync in
     each write."""
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time in ms that a send's acknowledgement waits until the sent message is written."""
+    """Longest time in ms that a send's acknowledgment waits until the sent message is written."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval in ms between two writes of the log while no acknowledgement waits for a write."""
+    """Interval in ms between two writes of the log while no acknowledgment waits for a write."""
     pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
     """Number of buffers, each as large as a commit log file. Two buffers are in use while the log changes to its next file."""
 

@@ -1,2 +1,1 @@
-"""An example plugin of FlintMQ: a retention and a replication that do nothing replace the built-in retention and
-replication."""
+"""An example plugin of FlintMQ: it replaces the built-in services for retention and replication by services that do nothing."""

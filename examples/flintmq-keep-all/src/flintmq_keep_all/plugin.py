@@ -6,7 +6,8 @@ from flintmq.core.kernel.hookspecs import RegisterService, hookimpl
 
 
 class KeepAll:
-    """A retention that deletes no file, and a replication that sends and copies nothing."""
+    """A service that does nothing. As the service for retention it deletes no file, and as the service for replication it
+    copies no data."""
 
     def start(self) -> None:
         """Do nothing at the start of the broker: the service has no periodic work."""

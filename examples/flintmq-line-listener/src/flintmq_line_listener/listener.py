@@ -1,4 +1,5 @@
-"""The listener and its connections. A request is one line of words, an answer at least one line. Bodies are percent-encoded.
+"""The listener and its connections. A request is one line of words. An answer has at least one line. Bodies are
+percent-encoded. The table shows each request, and its answer on the right.
 
     PUT TOPIC BODY                                       STORED QUEUE OFFSET
     PULL GROUP TOPIC QUEUE OFFSET                        MESSAGE QUEUE OFFSET BODY ..., END OFFSET
@@ -67,7 +68,7 @@ class LineListener:
 
 
 class LineConnection(asyncio.Protocol):
-    """The connection of a client, which the broker sees as a producer and consumer. Loop thread.
+    """The connection of a client, which the broker serves as a producer and a consumer. Loop thread.
 
     Requests are answered in the order in which they arrive.
 

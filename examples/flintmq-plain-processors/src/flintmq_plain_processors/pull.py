@@ -38,7 +38,7 @@ _pulls = partial(
 
 
 class PlainPull(DeclaredProcessor):
-    """Answers pulls with messages that ``BrokerApi.outlet`` reads; this object reads queues for all consumers. Loop thread."""
+    """Answers pulls. ``BrokerApi.outlet``, the broker's reader of queues, reads the messages of the answers. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._outlet = api.outlet
@@ -70,7 +70,7 @@ class PlainPull(DeclaredProcessor):
         return None
 
     def _again(self, request: Request, wanted: Wanted, _held: HeldPull) -> None:
-        """Answer a held pull whose wait has ended, also if no message has arrived."""
+        """Answer a held pull when its wait has ended, even if no message has arrived."""
         try:
             request.channel.respond(request, _answer(self._outlet.pull(wanted)))
         except RefusedError as error:

@@ -63,7 +63,7 @@ class PlainSend(DeclaredProcessor):
         try:
             message = self._message(request, header)
         except StoreError as error:
-            # The send had to create its topic, and the disk failed.
+            # A send to a new topic writes the topic to a file. If this write fails, the message cannot be stored.
             raise not_stored(error) from error
         stored = api.put([message])
         (result,) = stored.results

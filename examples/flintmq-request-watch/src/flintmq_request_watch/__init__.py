@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: a watch that counts connections and requests, and refuses requests with configured codes."""
+"""An example plugin of FlintMQ: it counts connections and requests, and refuses requests with configured request codes."""

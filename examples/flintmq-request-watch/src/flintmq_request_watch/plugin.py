@@ -1,6 +1,6 @@
 """The module that the entry point names: hooks that register the class ``Watch``, which counts and refuses requests.
 
-Other hooks register its configuration section and its command ``request-counts``.
+Other hooks register the plugin's configuration section and the command ``request-counts``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
 
 
 def watch_of(context: ApiContext[WatchSection]) -> Watch:
-    """Return the watch of a broker or name server; all hooks register the same object."""
+    """Return the :class:`Watch` object of a broker or name server. All hooks register this one object."""
     if context.api not in _watches:
         _watches[context.api] = Watch(context.settings.refused_codes)
     return _watches[context.api]

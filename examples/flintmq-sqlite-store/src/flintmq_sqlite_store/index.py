@@ -47,8 +47,8 @@ class SqliteIndex:
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """Return the physical offsets of records with a key, newest first; then the store time and the physical offset of the
-        index's last record."""
+        """Return a list and two numbers. The list has the physical offsets of records with a key, newest first. The numbers are
+        the store time in ms and the physical offset of the index's last record."""
         sql = (
             "SELECT physical FROM keys WHERE topic = ? AND key = ? AND store_ms BETWEEN ? AND ? "
             "ORDER BY physical DESC LIMIT ?"
@@ -57,7 +57,8 @@ class SqliteIndex:
         return [physical for (physical,) in found], self._last_ms, self._last_offset_bytes
 
     def committed(self) -> int:
-        """Return the physical offset just past the last stored record; a start dispatches the records after it again."""
+        """Return the physical offset just past the last record in the index. When the broker starts, it dispatches the records
+        after this offset again."""
         return self._taken_until_bytes
 
     def truncate(self, end_offset_bytes: int) -> None:

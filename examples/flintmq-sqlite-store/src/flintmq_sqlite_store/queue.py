@@ -58,8 +58,8 @@ class SqliteQueue:
         return message_filter
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the end of the queue. The queue has a unit at each offset before its end, so a reader never needs to skip to a
-        next file."""
+        """Return the logical offset at which a reader continues if it found no unit at an offset. The result is the queue's
+        end, because the queue has a unit at each offset before its end."""
         return self.max_queue_offset
 
     def queue_offset_by_time(

@@ -1,4 +1,4 @@
-"""The dispatcher ``consume_queue`` over a database: one file holds every queue of a store."""
+"""The dispatcher ``consume_queue`` in a form that stores all consume queues of a broker in one database file."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class SqliteConsumeQueues:
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Add a queue unit for each visible record that has no unit yet. Delete the queues of topics whose deletion is
-        recorded."""
+        """Add a queue unit for each record that has none yet; half messages and rollbacks of transactions get no units.
+
+        If a record says that a topic was deleted, delete the queues of this topic."""
         requests = queued(batch.requests())
         begin = 0
         for at, request in enumerate(requests):
@@ -80,7 +81,7 @@ class SqliteConsumeQueues:
         self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
 
     def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Delete the queues of a topic that have units from before the topic's deletion."""
+        """Delete each queue of a deleted topic that has units of messages stored before the deletion, or has no units."""
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues[key]
             first = queue.first_from(lambda physical: physical < physical_offset_bytes)

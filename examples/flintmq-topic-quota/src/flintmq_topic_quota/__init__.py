@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: a quota of bytes for the topics of a prefix."""
+"""An example plugin of FlintMQ: it limits the bytes that are sent to each topic whose name begins with a configured prefix."""

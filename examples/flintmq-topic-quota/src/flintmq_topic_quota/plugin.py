@@ -38,7 +38,8 @@ _quotas: weakref.WeakKeyDictionary[BrokerApi, Quota] = weakref.WeakKeyDictionary
 
 
 def quota_of(api: BrokerApi, settings: QuotaSection) -> Quota:
-    """Return the quota of a broker. The intake step, which counts bytes, and the service, which resets the counts, share it."""
+    """Return the quota of a broker. All calls for a broker return the same object, because a :class:`QuotaStep` counts bytes
+    in it and a :class:`QuotaService` resets the counts."""
     return _quotas.setdefault(api, Quota(settings.max_bytes))
 
 

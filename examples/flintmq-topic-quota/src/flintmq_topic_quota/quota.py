@@ -48,7 +48,9 @@ class Quota:
 
 
 class QuotaStep:
-    """The intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that counts bytes. Loop thread.
+    """Counts the bytes of messages before the messages are stored. Loop thread.
+
+    The class implements :class:`flintmq.core.kernel.ports.IntakeStep`, with which plugins change or refuse messages.
 
     Args:
         quota: the counts of bytes, and the quota.
@@ -61,7 +63,7 @@ class QuotaStep:
         self.topic_prefixes = (topics_prefix,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Count the bytes of a message's body. Return False, so that later intake steps also get the message.
+        """Count the bytes of a message's body. Return False, so that the intake steps of other plugins also get the message.
 
         Raises ``RefusedError`` if the topic's quota is exceeded.
         """
@@ -80,7 +82,7 @@ class QuotaService:
 
     Args:
         quota: the counts of bytes to reset.
-        period_s: length of a period.
+        period_s: length of a period in seconds.
         timers: the broker's timers.
     """
 

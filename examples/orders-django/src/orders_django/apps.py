@@ -5,6 +5,6 @@ from django.apps import AppConfig
 
 
 class OrdersConfig(AppConfig):
-    """The application of orders and their bills."""
+    """The configuration of the Django application that stores orders and bills."""
 
     name = "orders_django"
