@@ -44,7 +44,7 @@ def traceback_lines(text: str) -> str:
 
 
 class _Escape(logging.Filter):
-    """A logging filter that formats and escapes every record, and drops none. Any thread."""
+    """A logging filter that formats and escapes every record, and drops none. Can be used from any thread."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         self._write(record, record.getMessage(), _ESCAPED_MAX_CHARS)

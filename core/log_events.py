@@ -18,7 +18,8 @@ ExcInfo: TypeAlias = bool | BaseException | None
 
 
 class EventLog:
-    """A logger whose methods take the id of an event, a text, and the values in the text as keywords. Any thread.
+    """A logger whose methods take the id of an event, a text, and the values in the text as keywords. Can be used from any
+    thread.
 
     ``log.warning("acl.not_read_again", "the accounts stay as they are: %(error)s", error=error)`` writes the text with its
     values. The record has the attributes ``event``, which is the id, and ``fields``, which has the values keyed by name. Ids
@@ -99,7 +100,8 @@ def client_log(name: str) -> EventLog:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats each record as a line of JSON with time, level, logger, event, message, fields and error. Any thread.
+    """Formats each record as a line of JSON with time, level, logger, event, message, fields and error. Can be used from any
+    thread.
 
     Args:
         broker: name of the broker to add to each line, if several processes write to one log; empty for none.

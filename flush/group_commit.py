@@ -77,12 +77,12 @@ class GroupCommit(ServiceThread):
 
     @property
     def waiting(self) -> int:
-        """The number of waiters that wait for a sync at this moment. Any thread."""
+        """The number of waiters that wait for a sync at this moment. Can be called from any thread."""
         return len(self._waiters)
 
     @property
     def last_sync_s(self) -> float:
-        """The duration of the latest sync in seconds; 0 before the first sync. Any thread."""
+        """The duration of the latest sync in seconds; 0 before the first sync. Can be called from any thread."""
         return self._syncs.last_sync_s
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
@@ -122,7 +122,8 @@ class GroupCommit(ServiceThread):
         self._watcher.end()
 
     def gather(self) -> None:
-        """Do nothing before a sync. A subclass may override this method to wait for more waiters. Flush thread."""
+        """Do nothing before a sync. A subclass may override this method to wait for more waiters. Called on the flush
+        thread."""
 
     def run_once(self, now_s: float) -> None:
         """Sync the log once for all current waiters, or for unsynced bytes for which nobody waits."""

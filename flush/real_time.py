@@ -62,7 +62,8 @@ class PagedThread(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error after which the flush service refuses all waiters; None if it has not failed. Any thread."""
+        """Return the error after which the flush service refuses all waiters; None if it has not failed. Can be called from any
+        thread."""
         return self._failure
 
     @property
@@ -85,7 +86,7 @@ class PagedThread(ServiceThread):
         return None if self.failure is not None else self._interval_s
 
     def flush_soon(self) -> None:
-        """Start a thorough round now, which commits or syncs any number of dirty pages. Any thread."""
+        """Start a thorough round now, which commits or syncs any number of dirty pages. Can be called from any thread."""
         self._last_thorough_s = None
         self.wakeup()
 
@@ -165,7 +166,8 @@ class FlushRealTime(Flusher):
         self.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a completed waiter: FLUSHED, or FENCED after a failed sync or a ``stop``. Loop thread."""
+        """Return a completed waiter: FLUSHED, or FENCED after a failed sync or a ``stop``. Called only on the event loop's
+        thread."""
         self._submits += 1
         if self.failure is not None or self.stopping:
             return FENCED
@@ -219,7 +221,8 @@ class CommitRealTime(PagedThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error after which the flush service refuses all waiters; None if it has not failed. Any thread."""
+        """Return the error after which the flush service refuses all waiters; None if it has not failed. Can be called from any
+        thread."""
         return self._failure or self.flusher.failure
 
     @property
@@ -237,7 +240,7 @@ class CommitRealTime(PagedThread):
         self.flusher.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a completed waiter: FLUSHED, or FENCED after a failure or a ``stop``. Loop thread.
+        """Return a completed waiter: FLUSHED, or FENCED after a failure or a ``stop``. Called only on the event loop's thread.
 
         The method wakes the commit thread only if an ordinary round would commit, because a wake-up costs time.
         """

@@ -73,7 +73,8 @@ class ServiceThread:
 
     @property
     def stopping(self) -> bool:
-        """Return whether :meth:`end` was called, so that the service thread begins no further round. Any thread."""
+        """Return whether :meth:`end` was called, so that the service thread begins no further round. Can be called from any
+        thread."""
         return self._stop_requested.is_set()
 
     def start(self) -> None:

@@ -102,7 +102,8 @@ class FaultyWire:
             link.abort()
 
     def begin(self, link: _Link) -> bool:
-        """Register a new connection to forward, and return False if the connection must be closed. Loop thread."""
+        """Register a new connection to forward, and return False if the connection must be closed. Called only on the event
+        loop's thread."""
         if self._cut is not None:
             self._cut.strike()
             if not self._cut.is_silent:
@@ -112,7 +113,7 @@ class FaultyWire:
         return True
 
     def end(self, link: _Link) -> None:
-        """Forget a forwarded connection that has ended. Loop thread."""
+        """Forget a forwarded connection that has ended. Called only on the event loop's thread."""
         self._links.discard(link)
 
     def fault_of(self, code: int) -> AnswerFault | None:
@@ -126,7 +127,8 @@ class FaultyWire:
 
 
 class _Link:
-    """One forwarded connection, with a socket to the client and a socket to the server. Loop thread only."""
+    """One forwarded connection, with a socket to the client and a socket to the server. Used only on the event loop's
+    thread."""
 
     def __init__(self, wire: FaultyWire) -> None:
         self.wire = wire

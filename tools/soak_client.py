@@ -195,7 +195,7 @@ async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
 
 class Round:
     """One round of the soak test: new topics and groups, clients that use them during faults, and the checks after the faults.
-    Loop thread only."""
+    Used only on the event loop's thread."""
 
     def __init__(
         self, words: argparse.Namespace, observed: Observed, broker: Broker, folder: Path, number: int

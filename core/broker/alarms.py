@@ -20,7 +20,7 @@ _MESSAGE_MAX_CHARS: Final = 1_000
 
 
 class Alarms:
-    """The sources of a broker's alarms. Loop thread."""
+    """The sources of a broker's alarms. Used only on the event loop's thread."""
 
     __slots__ = ("_sources",)
 

@@ -19,7 +19,7 @@ appends takes a fraction of a millisecond."""
 
 
 class BatchFigures:
-    """Histograms of appends, and the next queue offsets of groups. Loop thread.
+    """Histograms of appends, and the next queue offsets of groups. Used only on the event loop's thread.
 
     An append is only recorded in a list. Many recorded appends are added to the histograms together.
     """

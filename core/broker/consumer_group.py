@@ -31,7 +31,7 @@ clients."""
 
 
 class ConsumerGroupInfo:
-    """The members and subscriptions of a consumer group; RocketMQ's ConsumerGroupInfo. Loop thread.
+    """The members and subscriptions of a consumer group; RocketMQ's ConsumerGroupInfo. Used only on the event loop's thread.
 
     :class:`flintmq.core.broker.consumers.ConsumerTable` changes groups.
     """

@@ -34,7 +34,7 @@ NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 
 
 class ConsumerTable:
-    """Consumer groups and their members; RocketMQ's ConsumerManager. Loop thread.
+    """Consumer groups and their members; RocketMQ's ConsumerManager. Used only on the event loop's thread.
 
     Args:
         clock: gives the time for the expiry of members.

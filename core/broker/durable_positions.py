@@ -22,7 +22,8 @@ class LogEnds(Protocol):
 
 
 class DurablePositions(Generic[T]):
-    """Determines when delivery positions may be written: not before the delivered messages are on disk. Loop thread.
+    """Determines when delivery positions may be written: not before the delivered messages are on disk. Used only on the event
+    loop's thread.
 
     A delivery position means that all earlier messages were delivered, which means that copies of these messages were appended
     to the log. If the position were on disk before the copies, a power failure would lose the copies, and the messages would

@@ -97,7 +97,7 @@ class _Unwritten:
 
 
 class BrokerFaults:
-    """Records refusals that are faults of the broker, not of its clients. Loop thread.
+    """Records refusals that are faults of the broker, not of its clients. Used only on the event loop's thread.
 
     Args:
         clock: gives the monotonic time.

@@ -19,7 +19,8 @@ Measurements = Callable[[], Iterable["Measurement"]]
 
 
 class Figures:
-    """The sources of a broker's runtime figures. A source is a function that returns figures. Loop thread.
+    """The sources of a broker's runtime figures. A source is a function that returns figures. Used only on the event loop's
+    thread.
 
     Args:
         counts: the broker's counters.

@@ -36,7 +36,8 @@ class QueuePosition(NamedTuple):
 
 
 def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]:
-    """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Loop thread.
+    """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Called only on the event
+    loop's thread.
 
     Consumers cannot read a queue whose id is not below the topic's number of read queues. Such a queue is included only if it
     has messages, and only in one of two cases: the group has a consumer offset before the queue's end, or no group has an
@@ -63,7 +64,8 @@ def has_left(api: BrokerApi, group: str, topic: str) -> bool:
 
 
 def read_topics(api: BrokerApi) -> Iterator[tuple[str, str]]:
-    """Yield (topic, group) for each topic that a group reads. Changes during the iteration may be missed. Loop thread.
+    """Yield (topic, group) for each topic that a group reads. Changes during the iteration may be missed. Called only on the
+    event loop's thread.
 
     Broadcasting groups are left out, because their offsets are stored on the clients.
     """

@@ -95,7 +95,7 @@ def is_system_group(group: str) -> bool:
 
 
 class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
-    """The table of consumer groups; RocketMQ's SubscriptionGroupManager. Loop thread.
+    """The table of consumer groups; RocketMQ's SubscriptionGroupManager. Used only on the event loop's thread.
 
     Changes are written in the same way as by :class:`~flintmq.core.broker.topics.TopicConfigManager`.
 

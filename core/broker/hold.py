@@ -51,7 +51,7 @@ class HeldPull(msgspec.Struct, eq=False):
 
 
 class PullRequestHoldService:
-    """Holds the pulls that wait for messages; RocketMQ's PullRequestHoldService. Loop thread.
+    """Holds the pulls that wait for messages; RocketMQ's PullRequestHoldService. Used only on the event loop's thread.
 
     Args:
         clock: its monotonic time is compared with deadlines.

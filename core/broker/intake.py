@@ -132,7 +132,7 @@ class Sender(Protocol):
 
 
 class MessageIntake:
-    """Turns sends into messages that can be appended. Loop thread.
+    """Turns sends into messages that can be appended. Used only on the event loop's thread.
 
     Args:
         state: the broker's tables and settings.

@@ -13,7 +13,8 @@ from flintmq.core.record.record import MessageExtBrokerInner
 
 
 class IntakeSteps:
-    """Passes each message to the intake steps that process messages with its topic or properties. Loop thread.
+    """Passes each message to the intake steps that process messages with its topic or properties. Used only on the event loop's
+    thread.
 
     An intake step changes, redirects or refuses messages before they are stored. Steps are called in the order in which they
     were added, and are added while a broker is assembled.

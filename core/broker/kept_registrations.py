@@ -52,7 +52,8 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS_MAX_BYTES) -> tuple[bytes, int]:
-    """Return the content of the file ``flint/consumers``, and the number of groups that are left out of it. Any thread.
+    """Return the content of the file ``flint/consumers``, and the number of groups that are left out of it. Can be called from
+    any thread.
 
     Args:
         groups: the groups to save.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LogCopy:
-    """Access for replication to a store whose log is copied to or from another broker. Loop thread.
+    """Access for replication to a store whose log is copied to or from another broker. Used only on the event loop's thread.
 
     Args:
         store: the store, opened and started.
@@ -92,7 +92,7 @@ class LogCopy:
 
 
 class MasterTables:
-    """The tables of a slave that are copied from its master. Loop thread.
+    """The tables of a slave that are copied from its master. Used only on the event loop's thread.
 
     Args:
         topics: the broker's table of topics.

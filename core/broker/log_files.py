@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogFiles:
-    """Access for retention to the files of a store. Loop thread.
+    """Access for retention to the files of a store. Used only on the event loop's thread.
 
     Args:
         store: the opened store.

@@ -105,7 +105,7 @@ class LogView:
 
     def flush_soon(self) -> None:
         """Request a sync of the log before the flush strategy would begin the sync. A flush service that cannot sync early
-        ignores the request. Any thread.
+        ignores the request. Can be called from any thread.
         """
         # A truncation of the log replaces the flush service, so each call looks up the current service.
         service = self._owner.store.services.flush_service
@@ -130,7 +130,7 @@ class LogView:
 
 
 class StoreHealth:
-    """Faults and durations of a store, and the results of its last start. Loop thread."""
+    """Faults and durations of a store, and the results of its last start. Used only on the event loop's thread."""
 
     __slots__ = ("_owner",)
 

@@ -36,7 +36,7 @@ class _StoredOffsets(msgspec.Struct, rename="camel"):
 
 
 class OffsetTable:
-    """Consumer offsets in memory, keyed by topic, group and queue id. Loop thread.
+    """Consumer offsets in memory, keyed by topic, group and queue id. Used only on the event loop's thread.
 
     Args:
         entries_max: limit of offsets that clients commit.

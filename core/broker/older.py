@@ -20,7 +20,8 @@ maximum number of records. The function returns None if it does not have the rec
 
 
 class OlderMessages:
-    """The services that have older messages than the store. Loop thread. Most brokers have no such service."""
+    """The services that have older messages than the store. Used only on the event loop's thread. Most brokers have no such
+    service."""
 
     __slots__ = ("_reads",)
 

@@ -147,7 +147,7 @@ class Empty(_Pulled, frozen=True):
 
 
 class MessageOutlet:
-    """Reads messages for groups and for features of the broker. Loop thread.
+    """Reads messages for groups and for features of the broker. Used only on the event loop's thread.
 
     Args:
         state: the broker's tables, store and settings.
@@ -410,7 +410,7 @@ def _empty(result: GetMessageResult, queue_offset: int, suggested_broker_id: int
 
 
 class SubscriptionFilters:
-    """Compiles the expressions of subscriptions. Loop thread.
+    """Compiles the expressions of subscriptions. Used only on the event loop's thread.
 
     Args:
         state: gives the factories of filters and the service that precomputes filters as bit maps.
@@ -512,7 +512,8 @@ class _OffsetMovedEvent(msgspec.Struct, rename="camel"):
 
 
 class OffsetMovedEvents:
-    """Stores a record in topic OFFSET_MOVED_EVENT for each pull from an offset outside its queue. Loop thread.
+    """Stores a record in topic OFFSET_MOVED_EVENT for each pull from an offset outside its queue. Used only on the event loop's
+    thread.
 
     See docs/internals/algorithms.md, Retention.
 

@@ -70,7 +70,7 @@ def check_membership(kind: str, group: str, members: int, groups: int, all_membe
 
 
 class ProducerTable:
-    """The connected producer groups and their members; RocketMQ's ProducerManager. Loop thread."""
+    """The connected producer groups and their members; RocketMQ's ProducerManager. Used only on the event loop's thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

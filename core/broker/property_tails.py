@@ -56,7 +56,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
 
 
 class PropertyTails:
-    """A cache of the parsed tails of property strings, keyed by the tail's text. Loop thread.
+    """A cache of the parsed tails of property strings, keyed by the tail's text. Used only on the event loop's thread.
 
     Args:
         stored: returns the stored form of a property string, given the string and its parsed properties.

@@ -15,7 +15,8 @@ LOCK_MAX_LIVE_S = 60.0
 
 
 class RebalanceLockManager:
-    """The locks of queues, each held by one client of a group; RocketMQ's RebalanceLockManager. Loop thread."""
+    """The locks of queues, each held by one client of a group; RocketMQ's RebalanceLockManager. Used only on the event loop's
+    thread."""
 
     def __init__(self, clock: Clock, *, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._clock = clock
@@ -104,7 +105,7 @@ class RebalanceLockManager:
             del self._locks[group]
 
     def held(self) -> dict[str, dict[str, list[MessageQueue]]]:
-        """Return the locked queues, keyed by group and client id. Any thread."""
+        """Return the locked queues, keyed by group and client id. Can be called from any thread."""
         found: dict[str, dict[str, list[MessageQueue]]] = {}
         for group, locks in list(self._locks.items()):
             for queue, (client_id, _) in list(locks.items()):

@@ -11,7 +11,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 
 
 class QueueWidths:
-    """Keeps the largest number of queues that a topic has had, if its present number of read queues is smaller. Loop thread.
+    """Keeps the largest number of queues that a topic has had, if its present number of read queues is smaller. Used only on
+    the event loop's thread.
 
     Args:
         select: returns the current configuration of a topic, or None.

@@ -34,7 +34,7 @@ class OwnReader(msgspec.Struct, frozen=True):
 
 
 class Readers:
-    """The readers of topics and their offsets, for retention. Loop thread.
+    """The readers of topics and their offsets, for retention. Used only on the event loop's thread.
 
     The class implements :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A consumer group reads the topics in which
     it has a consumer offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not

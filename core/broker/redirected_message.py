@@ -62,7 +62,7 @@ class PutOutcome(enum.Enum):
 
 
 class RedirectedMessageStore:
-    """The store of a broker, for features that deliver waiting messages. Loop thread.
+    """The store of a broker, for features that deliver waiting messages. Used only on the event loop's thread.
 
     Args:
         log: the log with the waiting messages.

@@ -22,7 +22,7 @@ _KINDS: Final = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 
 
 class Role:
-    """The current role of a broker. Loop thread.
+    """The current role of a broker. Used only on the event loop's thread.
 
     The configuration names only the role with which the broker starts. A feature for masters or for slaves starts and stops
     with :meth:`run_while`, or subscribes to :attr:`changed`.

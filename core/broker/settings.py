@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """The settings of a broker that are in force, and its settings at the start. Loop thread."""
+    """The settings of a broker that are in force, and its settings at the start. Used only on the event loop's thread."""
 
     __slots__ = ("_state",)
 

@@ -66,7 +66,7 @@ class Stored:
 
 
 class MessageSink:
-    """Appends messages to the store, requests their flush, and counts them. Loop thread.
+    """Appends messages to the store, requests their flush, and counts them. Used only on the event loop's thread.
 
     Args:
         store: the store.
@@ -242,7 +242,8 @@ async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults
 
 
 def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> RefusedError | None:
-    """Return the answer of :func:`not_durable` for a flush status, and record it in ``faults``. Loop thread.
+    """Return the answer of :func:`not_durable` for a flush status, and record it in ``faults``. Called only on the event loop's
+    thread.
 
     Args:
         status: the status of a flush.

@@ -1,4 +1,4 @@
-"""The state of a broker, which request processors, timers and the assembly share. Loop thread."""
+"""The state of a broker, which request processors, timers and the assembly share. Used only on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -209,5 +209,5 @@ class BrokerState:
             self.loop.call_soon(self._dispatch_some)
 
     def progressed(self) -> None:
-        """Schedule the dispatch of records because a flush has made more records readable. Any thread."""
+        """Schedule the dispatch of records because a flush has made more records readable. Can be called from any thread."""
         self.loop.call_soon_threadsafe(self.dispatch_soon)

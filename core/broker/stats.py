@@ -1,4 +1,5 @@
-"""Counts the messages and requests of a broker (docs/internals/protocol.md, Runtime figures). Loop thread.
+"""Counts the messages and requests of a broker (docs/internals/protocol.md, Runtime figures). Used only on the event loop's
+thread.
 
 The send and pull paths add to plain integers, once per batch and topic. Reading the statistics adds these integers to the
 table of counters with history. No string is formatted and no key is built for a message.

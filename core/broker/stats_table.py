@@ -1,4 +1,4 @@
-"""Counters with history, for the answer to VIEW_BROKER_STATS_DATA (request 315). Loop thread.
+"""Counters with history, for the answer to VIEW_BROKER_STATS_DATA (request 315). Used only on the event loop's thread.
 
 The history has the sums of each counter for the last minute, hour and day.
 """

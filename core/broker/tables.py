@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 class TableFile(Generic[P]):
-    """The file of a broker's table: encodes and writes the whole table. Loop thread.
+    """The file of a broker's table: encodes and writes the whole table. Used only on the event loop's thread.
 
     Args:
         table: the table of topics, groups or offsets.
@@ -43,7 +43,8 @@ class TableFile(Generic[P]):
 
 
 class VersionedFile(TableFile[P]):
-    """The file of a table that has a data version, by which name servers and slaves detect changes. Loop thread.
+    """The file of a table that has a data version, by which name servers and slaves detect changes. Used only on the event
+    loop's thread.
 
     Args:
         table: the table of topics, groups or offsets.
@@ -71,7 +72,7 @@ class VersionedFile(TableFile[P]):
 
 
 class Topics:
-    """The table of topics, as features use it. Loop thread.
+    """The table of topics, as features use it. Used only on the event loop's thread.
 
     An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.topics.TopicConfigManager`.
@@ -126,7 +127,7 @@ class Topics:
 
 
 class Groups:
-    """The table of subscription groups, as features use it. Loop thread.
+    """The table of subscription groups, as features use it. Used only on the event loop's thread.
 
     An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
@@ -157,7 +158,7 @@ class Groups:
 
 
 class Offsets:
-    """The table of consumer offsets, as features use it. Loop thread.
+    """The table of consumer offsets, as features use it. Used only on the event loop's thread.
 
     An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
@@ -205,7 +206,7 @@ class Offsets:
 
 
 class Clients:
-    """The connected clients of a broker, their queue locks and their message filters. Loop thread."""
+    """The connected clients of a broker, their queue locks and their message filters. Used only on the event loop's thread."""
 
     __slots__ = ("consumers", "filters", "locks", "producers")
 

@@ -74,7 +74,7 @@ def boot_topics(
 
 
 class TopicConfigManager(VersionedTable[TopicConfig]):
-    """The table of topics, which the whole broker uses. Loop thread.
+    """The table of topics, which the whole broker uses. Used only on the event loop's thread.
 
     A change is written when the call returns, and survives a power failure once :meth:`durable` has returned, see
     :mod:`flintmq.core.io.config_manager`.

@@ -14,7 +14,7 @@ _KEPT_BYTES: Final = 16 * 1024 * 1024
 
 
 def give_back_large_blocks() -> bool:
-    """Make the C library return large blocks to the system as soon as they are freed. Any thread.
+    """Make the C library return large blocks to the system as soon as they are freed. Can be called from any thread.
 
     glibc maps large blocks separately at first, but raises the limit (up to 32 MiB) each time such a block is freed. Later
     large blocks then come from the heap, and one small block after them can keep hundreds of megabytes from being returned, for
@@ -31,7 +31,7 @@ def give_back_large_blocks() -> bool:
 
 
 def give_back_free_memory() -> bool:
-    """Return the heap's free pages to the system, for example those used during a start. Any thread.
+    """Return the heap's free pages to the system, for example those used during a start. Can be called from any thread.
 
     Returns:
         Whether this C library has the call (``malloc_trim(3)``), as glibc does.

@@ -27,12 +27,13 @@ def _numbers() -> Numbers:
 
 
 def below(count: int) -> int:
-    """Return a random number from 0 to ``count`` - 1. Any thread."""
+    """Return a random number from 0 to ``count`` - 1. Can be called from any thread."""
     return _numbers().randrange(count)
 
 
 def bits(count: int) -> int:
-    """Return a number of ``count`` random bits. It is not suitable for secrets, because it can be predicted. Any thread."""
+    """Return a number of ``count`` random bits. It is not suitable for secrets, because it can be predicted. Can be called from
+    any thread."""
     return _numbers().getrandbits(count)
 
 

@@ -99,7 +99,7 @@ class NotedFile(ABC):
 
     @abstractmethod
     def _pieces(self) -> Iterator[bytes]:
-        """Yield the content to write to the table's file, in pieces. Any thread."""
+        """Yield the content to write to the table's file, in pieces. Can be called from any thread."""
 
     def persist(self) -> bool:
         """Write the table's file, and clear the journal, because the file has the journal's changes. Return True. Raises
@@ -161,7 +161,7 @@ class NotedFile(ABC):
                 await background(journal.remove_older)
 
     def write(self) -> None:
-        """Write the table's current content to the file. Any thread. Raises StoreError."""
+        """Write the table's current content to the file. Can be called from any thread. Raises StoreError."""
         if self._file is not None:
             with self._writing:
                 self._file.save_pieces(self._pieces())
@@ -184,8 +184,8 @@ class ConfigManager(NotedFile, Generic[Value]):
     def to_wire(self) -> dict[str, Any]:
         """Return the content to write to the table's file.
 
-        Any thread. The version is read before the table is copied, because a file may contain more changes than its version
-        counts, but never fewer.
+        Can be called from any thread. The version is read before the table is copied, because a file may contain more changes
+        than its version counts, but never fewer.
         """
 
     @abstractmethod
@@ -236,7 +236,7 @@ class _Deleted(msgspec.Struct):
 
 
 class VersionedTable(ConfigManager[Row]):
-    """A table with a data version, by which name servers and slaves detect changes. Loop thread.
+    """A table with a data version, by which name servers and slaves detect changes. Used only on the event loop's thread.
 
     Args:
         file: the table's file; None: the table is only in memory.

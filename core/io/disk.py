@@ -175,7 +175,8 @@ class Disk(Protocol):
         ...
 
     def sync_content(self, path: Path) -> None:
-        """Sync the bytes of a file that :meth:`write_at` wrote, but not the file's name. Any thread. Raises OSError."""
+        """Sync the bytes of a file that :meth:`write_at` wrote, but not the file's name. Can be called from any thread. Raises
+        OSError."""
         ...
 
     def discard(self, path: Path) -> None:

@@ -260,7 +260,7 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def sync_map(mapped: mmap.mmap) -> None:
-    """Sync all writes to a mapped file to the disk. Any thread. The call releases the interpreter lock.
+    """Sync all writes to a mapped file to the disk. Can be called from any thread. The call releases the interpreter lock.
 
     Raises:
         OSError: the sync failed.

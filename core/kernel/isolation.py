@@ -17,7 +17,7 @@ class IsolatedFilter:
 
     RocketMQ treats an expression whose evaluation fails in the same way. Other subscriptions still get the message. Each
     failure is counted and logged. While the filter's type is switched off, ``check`` refuses pulls, so that consumers do not
-    skip messages that the filter has not seen. Loop thread.
+    skip messages that the filter has not seen. Used only on the event loop's thread.
     """
 
     def __init__(self, inner: MessageFilter, part: Part) -> None:

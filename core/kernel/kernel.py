@@ -58,7 +58,7 @@ _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
 
 
 class Kernel:
-    """The plugins of one broker and their registrations. Made by :meth:`assemble`. Loop thread.
+    """The plugins of one broker and their registrations. Made by :meth:`assemble`. Used only on the event loop's thread.
 
     If two registrations have the same name, a third party's registration replaces the built-in registration. Between two third
     parties, the configuration chooses with ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).

@@ -55,7 +55,7 @@ Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError 
 
 
 class Appender:
-    """Writes records at the commit log's end. Loop thread only.
+    """Writes records at the commit log's end. Used only on the event loop's thread.
 
     Args:
         queue: the log's files.
@@ -455,11 +455,11 @@ class CommitLog(LogReader):
         return self.watermarks.flushed
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
-        """Append messages to the log, in order; see :meth:`Appender.append`. Loop thread only."""
+        """Append messages to the log, in order; see :meth:`Appender.append`. Called only on the event loop's thread."""
         return self.appender.append(messages)
 
     def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
-        """Append bytes of a master's log unchanged; see :meth:`Appender.append_raw`. Loop thread only."""
+        """Append bytes of a master's log unchanged; see :meth:`Appender.append_raw`. Called only on the event loop's thread."""
         self.appender.append_raw(physical_offset_bytes, data, store_timestamp_ms)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:

@@ -166,7 +166,7 @@ class Epochs(msgspec.Struct, frozen=True):
 
 
 class EpochFile:
-    """The file ``flint/epochs`` of an open store, which is created if it does not exist. Loop thread.
+    """The file ``flint/epochs`` of an open store, which is created if it does not exist. Used only on the event loop's thread.
 
     Args:
         disk: the disk interface.

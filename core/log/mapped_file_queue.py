@@ -456,7 +456,8 @@ class MappedFileQueue:
         return len(files) > 1 and files[0].flushed >= files[0].wrote and files[1].flushed > 0
 
     def detach_first(self) -> MappedFile:
-        """Remove the first file from the list of the log's files, but not from the disk, and return it. Loop thread.
+        """Remove the first file from the list of the log's files, but not from the disk, and return it. Called only on the
+        event loop's thread.
 
         Other threads may still iterate over the previous list of files.
         """

@@ -20,14 +20,15 @@ log = event_log("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
-    """Truncate the data of the dispatchers to the log's end, before the dispatchers get new records. Loop thread."""
+    """Truncate the data of the dispatchers to the log's end, before the dispatchers get new records. Called only on the event
+    loop's thread."""
     for dispatcher in dispatchers:
         if isinstance(dispatcher, SupportsTruncate):
             dispatcher.truncate(end_offset_bytes)
 
 
 def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, dispatched_offset_bytes: int) -> int:
-    """Dispatch again the records that some dispatchers lack. Loop thread.
+    """Dispatch again the records that some dispatchers lack. Called only on the event loop's thread.
 
     Args:
         dispatchers: the dispatchers; a dispatcher without :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks no

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NameServerApi(Protocol):
-    """A name server's settings and tables, as plugins can use them. Loop thread."""
+    """A name server's settings and tables, as plugins can use them. Used only on the event loop's thread."""
 
     @property
     def config(self) -> NamesrvConfig:

@@ -46,7 +46,8 @@ def _size(namespace: str, key: str, value: str | None) -> int:
 class KVConfigManager(ConfigManager[dict[str, str]]):
     """The name server's key-value configuration (``KVConfigManager`` of RocketMQ), with values by namespace and key.
 
-    Loop thread. When a call returns, its change survives a kill; after :meth:`durable` it also survives a power failure.
+    Used only on the event loop's thread. When a call returns, its change survives a kill; after :meth:`durable` it also
+    survives a power failure.
 
     Args:
         file: the file ``kvConfig.json``; None: the table is only in memory.

@@ -69,7 +69,8 @@ class RegisterResult(msgspec.Struct, frozen=True):
 
 
 class TopicQueueTable:
-    """The queues of all topics, keyed by topic and then by broker name (``topicQueueTable`` of RocketMQ). Loop thread."""
+    """The queues of all topics, keyed by topic and then by broker name (``topicQueueTable`` of RocketMQ). Used only on the
+    event loop's thread."""
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}

@@ -79,7 +79,8 @@ def _is_older(version: DataVersion, known: DataVersion) -> bool:
 
 
 class RouteInfoManager:
-    """The live brokers with their topics and addresses (``RouteInfoManager`` of RocketMQ). Loop thread.
+    """The live brokers with their topics and addresses (``RouteInfoManager`` of RocketMQ). Used only on the event loop's
+    thread.
 
     Args:
         clock: the clock, whose monotonic time decides expiry.

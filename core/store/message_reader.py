@@ -31,7 +31,8 @@ _READ_STEP: Final = 8
 
 
 class MessageReader:
-    """Reads an open store: messages of queues, single records, offsets by time, and messages by key. Loop thread.
+    """Reads an open store: messages of queues, single records, offsets by time, and messages by key. Used only on the event
+    loop's thread.
 
     Args:
         commit_log: the log with the records.

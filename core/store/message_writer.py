@@ -26,7 +26,7 @@ from flintmq.core.store.store_services import StoreServices
 
 
 class MessageWriter:
-    """The part of a store in use that appends messages. Loop thread.
+    """The part of a store in use that appends messages. Used only on the event loop's thread.
 
     Args:
         commit_log: the log to append to.

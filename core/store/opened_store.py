@@ -82,7 +82,7 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     """The parts of a store whose files are mapped.
 
-    After :func:`recover`, the store can be read, but not written. Loop thread.
+    After :func:`recover`, the store can be read, but not written. Used only on the event loop's thread.
     """
 
     spec: StoreSpec

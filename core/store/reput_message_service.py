@@ -1,7 +1,7 @@
 """ReputMessageService: passes stored records to the dispatchers, in log order, up to the readable end of the log.
 
 New records are passed to the dispatchers from memory. After a restart, or if too many records wait, they are read back from the
-log. The records are the same in both cases. Loop thread.
+log. The records are the same in both cases. Used only on the event loop's thread.
 
 See docs/internals/algorithms.md, Dispatch.
 """
@@ -62,7 +62,8 @@ def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length
 
 
 class ReputMessageService:
-    """Dispatches the records of the log, moving the watermark ``dispatched`` up to ``readable``. Loop thread.
+    """Dispatches the records of the log, moving the watermark ``dispatched`` up to ``readable``. Used only on the event loop's
+    thread.
 
     Args:
         commit_log: the log whose records are dispatched.

@@ -117,7 +117,8 @@ class QueueFlusher:
 
     @property
     def trouble(self) -> str:
-        """The error that ended the syncs of consume queues until the next start; empty without an error. Any thread."""
+        """The error that ended the syncs of consume queues until the next start; empty without an error. Can be called from any
+        thread."""
         failed = self._failed
         return "" if failed is None else str(failed.strerror)
 

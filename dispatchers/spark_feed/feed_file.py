@@ -151,7 +151,7 @@ def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
 
 
 def read_feed(path: Path) -> FeedMarks | None:
-    """Return the current content of a feed file; None if there is no file. Any process, any thread.
+    """Return the current content of a feed file; None if there is no file. Can be called in any process and from any thread.
 
     The file is opened at each call, because a broker may have replaced it at its start.
 

@@ -32,7 +32,7 @@ def _unknown_record(_commit_log_offset_bytes: int) -> str | None:
 
 
 class AclAuthenticator:
-    """The authenticator ``acl``, which checks each request. Loop thread.
+    """The authenticator ``acl``, which checks each request. Used only on the event loop's thread.
 
     Args:
         store: the accounts.
@@ -143,7 +143,8 @@ def _refuse(message: str, reason: str, key: str = "") -> NoReturn:
 
 
 class ReplayWindow:
-    """Finds requests whose time differs too much from now, and repeated requests, by their signatures. Loop thread.
+    """Finds requests whose time differs too much from now, and repeated requests, by their signatures. Used only on the event
+    loop's thread.
 
     Args:
         window_ms: the largest difference in ms between a request's time and now, in both directions. Signatures are kept for

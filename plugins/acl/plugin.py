@@ -124,7 +124,7 @@ def topic_of_record(api: BrokerApi, commit_log_offset_bytes: int) -> str | None:
 
 
 class AclProcessor(DeclaredProcessor):
-    """Answers requests about accounts. Loop thread.
+    """Answers requests about accounts. Used only on the event loop's thread.
 
     Args:
         api: the broker.

@@ -31,7 +31,7 @@ _SLICE_S: Final = 0.001
 
 
 class GroupAlarms:
-    """The service ``group_alarms``, which checks the lag of every group again and again. Loop thread.
+    """The service ``group_alarms``, which checks the lag of every group again and again. Used only on the event loop's thread.
 
     A round of checks is divided into short slices, so that clients are served between two slices.
 

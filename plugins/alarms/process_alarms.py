@@ -40,7 +40,7 @@ class ProcessUse(msgspec.Struct, frozen=True):
 def measure(proc: Path = PROC) -> ProcessUse:
     """Return the numbers of memory maps and descriptors of this process, and their limits.
 
-    Any thread. This takes about 50 ms if there are 60,000 maps.
+    Can be called from any thread. This takes about 50 ms if there are 60,000 maps.
 
     Args:
         proc: the folder of the kernel's files (proc(5)). A number whose file is missing counts as 0.
@@ -103,7 +103,7 @@ def _level(used: int, limit: int) -> Level:
 
 class ProcessAlarms:
     """The service ``process_alarms``: measures memory maps and descriptors every :data:`LOOK_S` seconds in a thread, and raises
-    alarms. Loop thread.
+    alarms. Used only on the event loop's thread.
 
     Args:
         api: the broker.

@@ -19,7 +19,7 @@ _LOOK_AT_DISK: Final = "look at the disk (iostat, the kernel's log) and at what 
 
 
 class StoreAlarms:
-    """The service ``store_alarms``. Loop thread.
+    """The service ``store_alarms``. Used only on the event loop's thread.
 
     It raises alarms if the store refuses messages, if stored messages stay invisible to consumers, and if the disk is slow.
 

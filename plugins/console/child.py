@@ -137,7 +137,7 @@ def console_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -
 
 
 class ConsoleChild:
-    """Starts the console's process, and restarts it whenever it ends until :meth:`stop`. Loop thread only.
+    """Starts the console's process, and restarts it whenever it ends until :meth:`stop`. Used only on the event loop's thread.
 
     Args:
         arguments: the arguments of the command.

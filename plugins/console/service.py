@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class ConsoleService:
-    """Starts and ends the console's process. No part of the console runs in the broker's process. Loop thread.
+    """Starts and ends the console's process. No part of the console runs in the broker's process. Used only on the event loop's
+    thread.
 
     Args:
         api: the broker, whose configuration contains the console's address.

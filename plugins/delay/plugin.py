@@ -74,7 +74,8 @@ class DelayPlugin:
 
 
 class DelayStep:
-    """Redirects messages with the property ``DELAY`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Redirects messages with the property ``DELAY`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Used only on the event
+    loop's thread.
 
     Args:
         api: the broker, for its settings.
@@ -157,7 +158,8 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
 
 
 class DelayOffsetProcessor(DeclaredProcessor):
-    """Answers slaves that ask up to which positions their master has delivered delayed messages. Loop thread.
+    """Answers slaves that ask up to which positions their master has delivered delayed messages. Used only on the event loop's
+    thread.
 
     After a slave becomes the master, it delivers messages from these positions.
     """
@@ -176,7 +178,7 @@ class DelayOffsetProcessor(DeclaredProcessor):
 
 
 class DelayService:
-    """The service ``delay`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+    """The service ``delay`` (:class:`flintmq.core.kernel.ports.Service`). Used only on the event loop's thread.
 
     A master delivers. A slave delivers nothing: it saves its master's positions, and delivers from them after it becomes the
     master. With ``delay.enable: false`` nothing is delivered.

@@ -29,7 +29,8 @@ class StoredFilter(msgspec.Struct, rename="camel"):
 
 @attrs.define(eq=False)
 class ConsumerFilterData:
-    """A group's filter, from its first subscription until a day after its last member left. Loop thread."""
+    """A group's filter, from its first subscription until a day after its last member left. Used only on the event loop's
+    thread."""
 
     topic: str
     consumer_group: str

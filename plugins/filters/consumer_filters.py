@@ -48,7 +48,7 @@ def _exists(topic: str, group: str, expression_type: str) -> bool:
 
 
 class ConsumerFilterManager:
-    """A table of filters, keyed by topic and group. Loop thread.
+    """A table of filters, keyed by topic and group. Used only on the event loop's thread.
 
     Args:
         clock: gives filters their times, and limits compilation.

@@ -58,7 +58,7 @@ def _filter_bitmap(context: DispatcherContext[object]) -> CommitLogDispatcher:
 
 
 class FilterService:
-    """Keeps the table of the groups' filters. Loop thread.
+    """Keeps the table of the groups' filters. Used only on the event loop's thread.
 
     Args:
         api: the broker.

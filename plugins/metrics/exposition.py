@@ -28,7 +28,7 @@ Commons = Mapping[tuple[str, ...], Labels]
 
 
 class Exposition:
-    """Formats snapshots of the metrics as the text of ``/metrics``. Any thread."""
+    """Formats snapshots of the metrics as the text of ``/metrics``. Can be used from any thread."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry()

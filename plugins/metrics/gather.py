@@ -1,4 +1,4 @@
-"""Gathers the figures of a broker, step by step so that clients need not wait. Loop thread."""
+"""Gathers the figures of a broker, step by step so that clients need not wait. Used only on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Gatherer:
         """Figures of topics and consumer groups, which several scrapes may share; None before the first scrape."""
 
     def commons(self, info: Mapping[str, str]) -> Commons:
-        """Return the values of the labels that all metrics of a group share. Any thread.
+        """Return the values of the labels that all metrics of a group share. Can be called from any thread.
 
         Args:
             info: the figures of GET_BROKER_RUNTIME_INFO (request 28), which contain the version and the boot time.

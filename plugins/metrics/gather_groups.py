@@ -1,4 +1,5 @@
-"""Gathers the lags of consumer groups: messages not consumed, messages in flight, and their ages. Loop thread."""
+"""Gathers the lags of consumer groups: messages not consumed, messages in flight, and their ages. Used only on the event loop's
+thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Gathers the figures of topics, and counts of the messages delivered to groups, step by step. Loop thread."""
+"""Gathers the figures of topics, and counts of the messages delivered to groups, step by step. Used only on the event loop's
+thread."""
 
 from __future__ import annotations
 

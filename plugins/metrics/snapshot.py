@@ -79,7 +79,7 @@ class Snapshots:
             self._lock.release()
 
     def close(self) -> None:
-        """Make all calls of :meth:`take`, waiting and future, raise ``NoSnapshotError``. Any thread."""
+        """Make all calls of :meth:`take`, waiting and future, raise ``NoSnapshotError``. Can be called from any thread."""
         self._closed.set()
         asked = self._asked
         if asked is not None:
@@ -112,7 +112,7 @@ class Snapshots:
 
 
 class _Gathering:
-    """A snapshot of figures that the event loop is gathering. Loop thread."""
+    """A snapshot of figures that the event loop is gathering. Used only on the event loop's thread."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ name server knows no brokers."""
 class Registration:
     """Registers the broker at the start, at every interval, and soon after a change.
 
-    A change is a changed topic, a changed role or a restarted name server. Loop thread.
+    A change is a changed topic, a changed role or a restarted name server. Used only on the event loop's thread.
 
     Args:
         api: the broker.

@@ -6,7 +6,7 @@ from flintmq.core.io.clock import Clock
 
 
 class GoneSlaves:
-    """The connected and the disconnected slaves of a master, by name. Loop thread.
+    """The connected and the disconnected slaves of a master, by name. Used only on the event loop's thread.
 
     Args:
         clock: gives the monotonic time.

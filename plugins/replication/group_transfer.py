@@ -25,7 +25,7 @@ are too far behind the master."""
 
 class GroupTransferService:
     """Records how much of the log each slave has, and completes the waiters of appends that a slave has received; RocketMQ's
-    GroupTransferService. Loop thread.
+    GroupTransferService. Used only on the event loop's thread.
 
     Args:
         watermarks: the positions of the log. This service sets the position ``replicated``. Consumers cannot read records after

@@ -37,7 +37,7 @@ _EXPIRE_S: Final = 0.1
 
 
 class MasterReplication:
-    """The replication service of a master, which sends the log to slaves. Loop thread.
+    """The replication service of a master, which sends the log to slaves. Used only on the event loop's thread.
 
     The constructor begins a new epoch of the log, before the master appends any message. An epoch is a part of the log in which
     each physical offset was used only once (:mod:`flintmq.core.log.epochs`).
@@ -199,7 +199,8 @@ class MasterReplication:
 
 
 class HaMasterService:
-    """Accepts connections of slaves and sends the log to the slaves; RocketMQ's HAService. Loop thread.
+    """Accepts connections of slaves and sends the log to the slaves; RocketMQ's HAService. Used only on the event loop's
+    thread.
 
     Args:
         master_log: the log to send.
@@ -287,7 +288,7 @@ class HaMasterService:
             self._loop.call_soon(self._pump)
 
     def wake_from_thread(self) -> None:
-        """Schedule a call of :meth:`wake` on the loop's thread. Any thread."""
+        """Schedule a call of :meth:`wake` on the loop's thread. Can be called from any thread."""
         self._loop.call_soon_threadsafe(self.wake)
 
     def _pump(self) -> None:

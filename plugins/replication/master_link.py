@@ -36,7 +36,7 @@ class Stage(enum.Enum):
 
 
 class MasterLink:
-    """The protocol of one slave's connection, without its socket. Loop thread.
+    """The protocol of one slave's connection, without its socket. Used only on the event loop's thread.
 
     Args:
         log: the log to send.

@@ -22,7 +22,8 @@ log = event_log("flintmq.ha")
 
 
 class ReplicationService:
-    """Runs replication for the broker's role: a master sends its log to slaves, a slave copies its master's log. Loop thread.
+    """Runs replication for the broker's role: a master sends its log to slaves, a slave copies its master's log. Used only on
+    the event loop's thread.
 
     When the role changes, the object for the former role stops using the log at once. The object for the new role is created
     before any message is appended. A task then closes the sockets and ends the tasks of the former object. It opens the sockets

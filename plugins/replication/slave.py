@@ -41,7 +41,8 @@ _CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class SlaveReplication:
-    """The replication service of a slave, which copies the log and the tables of a master. Loop thread.
+    """The replication service of a slave, which copies the log and the tables of a master. Used only on the event loop's
+    thread.
 
     Args:
         api: the broker.
@@ -168,7 +169,8 @@ class SlaveReplication:
 
 
 class HaSlaveService:
-    """Connects to a master and appends the master's log to the slave's log; RocketMQ's HAClient. Loop thread.
+    """Connects to a master and appends the master's log to the slave's log; RocketMQ's HAClient. Used only on the event loop's
+    thread.
 
     Args:
         slave_log: the slave's log.

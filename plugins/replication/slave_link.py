@@ -41,7 +41,7 @@ class SlaveStage(enum.Enum):
 
 
 class SlaveLink:
-    """The protocol of a connection to a master, without its socket. Loop thread.
+    """The protocol of a connection to a master, without its socket. Used only on the event loop's thread.
 
     Args:
         log: the slave's log, which must be on disk up to its end. Its attribute ``master_confirmed_offset_bytes`` is set to the

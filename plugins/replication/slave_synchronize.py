@@ -59,7 +59,8 @@ class _Offsets:
 
 
 class SlaveSynchronize:
-    """Copies the master's tables to the slave at an interval; RocketMQ's SlaveSynchronize. Loop thread.
+    """Copies the master's tables to the slave at an interval; RocketMQ's SlaveSynchronize. Used only on the event loop's
+    thread.
 
     Args:
         api: the slave's broker.

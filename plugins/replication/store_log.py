@@ -1,4 +1,4 @@
-"""Gives the connections of replication access to the log of a master and of a slave. Loop thread."""
+"""Gives the connections of replication access to the log of a master and of a slave. Used only on the event loop's thread."""
 
 from __future__ import annotations
 

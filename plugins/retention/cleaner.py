@@ -54,7 +54,8 @@ __all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "Reason"
 
 
 class CleanCommitLogService:
-    """Deletes old files in rounds; RocketMQ's CleanCommitLogService and CleanConsumeQueueService. Loop thread.
+    """Deletes old files in rounds; RocketMQ's CleanCommitLogService and CleanConsumeQueueService. Used only on the event loop's
+    thread.
 
     A timer of the caller calls :meth:`tick`. Each round reads the settings again.
 

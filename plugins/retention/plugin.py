@@ -50,7 +50,8 @@ class RetentionPlugin:
 
 
 class RetentionProcessor(DeclaredProcessor):
-    """Answers requests that start the deletion of expired files (docs/internals/protocol.md, Request codes). Loop thread.
+    """Answers requests that start the deletion of expired files (docs/internals/protocol.md, Request codes). Used only on the
+    event loop's thread.
 
     Args:
         api: the broker. If a plugin has replaced :class:`RetentionService`, the requests are refused as unsupported.
@@ -78,7 +79,8 @@ class RetentionProcessor(DeclaredProcessor):
 
 
 class RetentionService:
-    """Deletes old files, makes the store refuse messages if the disk is full, and releases memory pages. Loop thread.
+    """Deletes old files, makes the store refuse messages if the disk is full, and releases memory pages. Used only on the event
+    loop's thread.
 
     Args:
         api: the broker.
@@ -121,7 +123,8 @@ class RetentionService:
 
 
 class ResidentPages:
-    """Releases mapped pages of older files to the kernel, in rounds. Loop thread. A timer of the caller calls :meth:`tick`.
+    """Releases mapped pages of older files to the kernel, in rounds. Used only on the event loop's thread. A timer of the
+    caller calls :meth:`tick`.
 
     The kernel reclaims mapped pages only if memory is short. Until then, every page that was written or read counts as resident
     memory of the broker, although only the last few megabytes are used again. Container limits and operators who look for a

@@ -92,7 +92,8 @@ class FileContents(msgspec.Struct):
 
 
 class UnreadFinder:
-    """Finds the messages in a file that groups have not consumed. Each search uses a new object. Loop thread.
+    """Finds the messages in a file that groups have not consumed. Each search uses a new object. Used only on the event loop's
+    thread.
 
     Args:
         queues: all consume queues.
@@ -215,7 +216,7 @@ class UnreadFinder:
 
 class KeptForGroups:
     """Decides which files are kept for the groups of ``store.keep_for_groups``, and raises an alarm if such a file is deleted.
-    Loop thread.
+    Used only on the event loop's thread.
 
     Args:
         clock: measures the duration of alarms.
@@ -285,7 +286,7 @@ class KeptForGroups:
 
 class ForcedDeletions:
     """Counts the messages that were deleted before they had expired, because the disk was nearly full, and makes an alarm with
-    the counts. Loop thread.
+    the counts. Used only on the event loop's thread.
 
     Args:
         clock: measures the age of messages and the duration of the alarm.

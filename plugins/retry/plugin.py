@@ -52,7 +52,8 @@ class RetryPlugin:
 
 
 class RetryStep:
-    """Limits the attempts of messages sent to retry topics (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Limits the attempts of messages sent to retry topics (:class:`flintmq.core.kernel.ports.IntakeStep`). Used only on the
+    event loop's thread.
 
     The limit is the same whether a client sends to its retry topic itself or sends a message back.
 
@@ -96,7 +97,7 @@ class RetryStep:
 
 
 class SendBackProcessor(DeclaredProcessor):
-    """Stores a refused message in its group's retry topic or dead letter topic. Loop thread."""
+    """Stores a refused message in its group's retry topic or dead letter topic. Used only on the event loop's thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api

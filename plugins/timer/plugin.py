@@ -56,7 +56,7 @@ class TimerPlugin:
 
 
 class TimerStep:
-    """Redirects messages that name their time of delivery to the timer topic. Loop thread.
+    """Redirects messages that name their time of delivery to the timer topic. Used only on the event loop's thread.
 
     The class implements :class:`flintmq.core.kernel.ports.IntakeStep`, so the broker calls it before it stores a message.
 
@@ -144,7 +144,7 @@ def longest_delay(config: BrokerConfig) -> tuple[int, str]:
 
 
 class TimerService:
-    """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+    """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Used only on the event loop's thread.
 
     A master delivers timers: messages that name their time of delivery. A slave saves its master's positions of delivered
     timers, and delivers from these positions after it becomes the master. With ``delay.timer_enable: false`` the service

@@ -49,7 +49,7 @@ def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 class TimerRedirect:
-    """Changes the topic of messages that name a time to the timer topic. Loop thread.
+    """Changes the topic of messages that name a time to the timer topic. Used only on the event loop's thread.
 
     Args:
         clock: the clock whose wall-clock time is compared with the time of delivery.

@@ -53,7 +53,7 @@ TIMER_POSITIONS: Final = "timerPositions"
 
 
 class TimerPositions:
-    """The file of a broker's timer positions. Loop thread.
+    """The file of a broker's timer positions. Used only on the event loop's thread.
 
     A master writes the positions up to which its :class:`TimerMessageService` has delivered timers. A slave writes the
     positions that it received from its master.
@@ -97,7 +97,8 @@ class TimerPositions:
 
 
 class TimerMessageService:
-    """Reads the broker's timers from the timer topic, and delivers them when they are due. Loop thread.
+    """Reads the broker's timers from the timer topic, and delivers them when they are due. Used only on the event loop's
+    thread.
 
     The owner of this object calls :meth:`run` and :meth:`persist` periodically.
 

@@ -28,7 +28,7 @@ PLACES_MAX: Final = 65_536
 
 
 class TracedPlaces:
-    """Sorted physical offsets of the traced messages. Loop thread.
+    """Sorted physical offsets of the traced messages. Used only on the event loop's thread.
 
     Args:
         known_from_bytes: physical offset from which on all traced messages are added; None if they are not added.

@@ -78,7 +78,7 @@ class SpanPusher:
         self._thread.start()
 
     def put(self, span: Span) -> None:
-        """Queue a span to be pushed, or drop it if the queue is full. Loop thread."""
+        """Queue a span to be pushed, or drop it if the queue is full. Called only on the event loop's thread."""
         waiting = self._waiting
         if len(waiting) >= self._queue_max or self._is_stopping:
             self.dropped += 1

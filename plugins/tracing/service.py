@@ -21,7 +21,7 @@ _SPANS: Final = (
 
 
 class TracingService:
-    """The service ``tracing``, which connects the parts of tracing to the broker. Loop thread.
+    """The service ``tracing``, which connects the parts of tracing to the broker. Used only on the event loop's thread.
 
     :class:`TraceStep` chooses the messages to trace before they are stored, :class:`MessageTracer` creates their spans, and
     :class:`SpanPusher` sends the spans to a collector.

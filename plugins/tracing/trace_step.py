@@ -48,7 +48,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 class TraceStep:
     """Records messages with a sampled ``traceparent`` for tracing, and adds a ``traceparent`` to a share of the other messages.
-    Loop thread.
+    Used only on the event loop's thread.
 
     The class is an intake step (:class:`flintmq.core.kernel.ports.IntakeStep`), which the broker calls before it stores a
     message. It never redirects or refuses a message.

@@ -79,7 +79,8 @@ class _Promise(msgspec.Struct, eq=False):
 
 
 class MessageTracer:
-    """Creates spans from the broker's message events (:class:`flintmq.core.kernel.ports.FollowsMessages`). Loop thread.
+    """Creates spans from the broker's message events (:class:`flintmq.core.kernel.ports.FollowsMessages`). Used only on the
+    event loop's thread.
 
     Times come from the machine's clock instead of the broker's, because spans are compared with those of other processes.
 

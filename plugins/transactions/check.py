@@ -67,7 +67,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class TransactionalMessageCheckService:
-    """Checks half messages in rounds, and asks producers about them. Loop thread.
+    """Checks half messages in rounds, and asks producers about them. Used only on the event loop's thread.
 
     Args:
         store: see :class:`TransactionStore`.

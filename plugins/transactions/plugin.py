@@ -85,7 +85,8 @@ class TransactionsPlugin:
 
 
 class TransactionStep:
-    """Moves a message that begins a transaction to the half topic, before the message is stored. Loop thread.
+    """Moves a message that begins a transaction to the half topic, before the message is stored. Used only on the event loop's
+    thread.
 
     The class is an intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) for messages with the property ``TRAN_MSG``.
 
@@ -127,7 +128,7 @@ class TransactionStep:
 
 
 class TransactionsService:
-    """The service ``transactions`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+    """The service ``transactions`` (:class:`flintmq.core.kernel.ports.Service`). Used only on the event loop's thread.
 
     Args:
         api: the broker.
@@ -216,7 +217,7 @@ def ends_transactions(role: Role) -> bool:
 
 
 class EndTransactionProcessor(DeclaredProcessor):
-    """Ends transactions. Loop thread.
+    """Ends transactions. Used only on the event loop's thread.
 
     Clients usually send END_TRANSACTION one-way. A refusal is logged, and answered only if the client waits for an answer.
     """
@@ -262,7 +263,7 @@ class EndTransactionProcessor(DeclaredProcessor):
 
 
 class ResumeCheckProcessor(DeclaredProcessor):
-    """Answers administrators who reset the number of checks of a half message. Loop thread."""
+    """Answers administrators who reset the number of checks of a half message. Used only on the event loop's thread."""
 
     def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
         self._api = api

@@ -15,7 +15,7 @@ from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION
 
 class TransactionStore:
     """The part of a broker's store that transactions use. Transactions use only queue 0 of the half topic and of the op topic.
-    Loop thread.
+    Used only on the event loop's thread.
 
     The positions in these queues are saved as the consumer offsets of the group ``CID_RMQ_SYS_TRANS``, so that a Java broker
     can continue from them.

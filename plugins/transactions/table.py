@@ -36,7 +36,7 @@ _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 
 
 class TransactionTable:
-    """The positions in the half and op queues, and the transactions after them. Loop thread.
+    """The positions in the half and op queues, and the transactions after them. Used only on the event loop's thread.
 
     Memory grows with the number of open transactions, not with the number of ended transactions.
 

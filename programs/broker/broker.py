@@ -283,7 +283,7 @@ class Broker(Service):
         expression_type: str = "TAG",
         commit_offset: int | None = None,
     ) -> PullResult:
-        """Return the existing messages of a queue from an offset on, without a socket. Any thread.
+        """Return the existing messages of a queue from an offset on, without a socket. Can be called from any thread.
 
         Use a consumer to wait for messages, to share queues, or to retry failed messages (docs/embedding.md).
 

@@ -192,7 +192,7 @@ class InProcessPut:
         return PutBatch(stored.requests(), topics, state.store_host_hex, waiter, self._told, holding)
 
     def _told(self, status: FlushStatus) -> None:
-        """Count the result of a flush in the broker's statistics. Any thread."""
+        """Count the result of a flush in the broker's statistics. Can be called from any thread."""
         faults = self._state.stats.faults
         if status is not FlushStatus.FLUSHED or faults.are_some:
             # RuntimeError: the broker's event loop has ended.
@@ -201,7 +201,7 @@ class InProcessPut:
 
 
 def pull_result(pulled: Found | Empty, wanted: Wanted, broker_name: str) -> PullResult:
-    """Return the messages of a pull, with their bodies decompressed. Any thread.
+    """Return the messages of a pull, with their bodies decompressed. Can be called from any thread.
 
     This function compares tags as text, because the broker compares only the hashes of tags.
 

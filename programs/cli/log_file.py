@@ -15,7 +15,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class LogFile(OwnOutput):
-    """Appends whole lines to a file, so that several processes may write to one file. Any thread.
+    """Appends whole lines to a file, so that several processes may write to one file. Can be used from any thread.
 
     Before each write, the log handler checks whether its path still names the open file. If a line cannot be written, because
     the disk is full or the folder is gone, the handler reports the error on stderr, and tries again with the next line.

@@ -65,7 +65,7 @@ class OutputThread:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds since the current write began; 0 if no write is under way. Any thread."""
+        """Seconds since the current write began; 0 if no write is under way. Can be called from any thread."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 

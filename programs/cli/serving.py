@@ -85,7 +85,8 @@ class FenceWatch:
         """Why the store is fenced, which means that it refuses all writes; None if the store is not fenced."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
-        """Stop this process when a pipe is closed, because the pipe's other end belongs to the parent process. Loop thread.
+        """Stop this process when a pipe is closed, because the pipe's other end belongs to the parent process. Called only on
+        the event loop's thread.
 
         Args:
             descriptor: the pipe's descriptor.

@@ -43,7 +43,7 @@ def _errors_of(stream: TextIO) -> str:
 
 class _Stream(io.TextIOBase):
     """Replaces stdout or stderr of the process. Whole lines go to the output thread at once, an unfinished line at ``flush``.
-    Any thread."""
+    Can be used from any thread."""
 
     def __init__(self, stream: TextIO, thread: OutputThread) -> None:
         self._stream = stream
@@ -184,7 +184,7 @@ class ServingOutput:
 
     @property
     def lost_lines(self) -> int:
-        """Number of log lines that were lost since the process began to serve. Any thread."""
+        """Number of log lines that were lost since the process began to serve. Can be called from any thread."""
         return sum(thread.lost_lines for thread in self._threads)
 
     def runtime_info(self) -> dict[str, str]:

@@ -42,7 +42,8 @@ CODE_MAX: Final = 32_767
 
 
 class BrokerQuestions:
-    """Administrative requests to the broker at ``address``; a base class of the admin client. Loop thread only.
+    """Administrative requests to the broker at ``address``; a base class of the admin client. Used only on the event loop's
+    thread.
 
     Every method raises ``RemotingError`` if the broker does not answer, and ``RefusedError`` if it refuses the request.
     """

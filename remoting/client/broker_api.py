@@ -89,7 +89,8 @@ class PulledRecords(_Pulled):
 
 
 class QueueOffsets:
-    """Requests about the offsets of queues; a base class of consumers and the admin client. Loop thread only.
+    """Requests about the offsets of queues; a base class of consumers and the admin client. Used only on the event loop's
+    thread.
 
     Every method raises ``RemotingError`` if the broker does not answer, and ``RefusedError`` if it refuses the request.
     """
@@ -135,7 +136,8 @@ class QueueOffsets:
 
 
 class BrokerApi(QueueOffsets):
-    """Sends the requests of a consumer group to brokers: pulls, offsets, locks, and messages sent back. Loop thread only."""
+    """Sends the requests of a consumer group to brokers: pulls, offsets, locks, and messages sent back. Used only on the event
+    loop's thread."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
         self.client = client

@@ -28,7 +28,7 @@ class _Away:
 
 
 class BrokerPatience:
-    """Makes a consumer's queues wait for brokers that do not answer. Loop thread only.
+    """Makes a consumer's queues wait for brokers that do not answer. Used only on the event loop's thread.
 
     If each queue retried by itself, every attempt of every queue would open a connection and write a log line.
 

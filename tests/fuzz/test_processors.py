@@ -68,7 +68,7 @@ def no_collector() -> Iterator[None]:
 
 
 class Fuzzer:
-    """Feeds one server and judges what it does. Loop thread."""
+    """Feeds one server and judges what it does. Used only on the event loop's thread."""
 
     def __init__(self, server: RemotingServer, mutants: Mutants) -> None:
         self._server = server

@@ -19,7 +19,7 @@ class Authenticator(Protocol):
 
 @runtime_checkable
 class ReloadingAuthenticator(Authenticator, Protocol):
-    """An authenticator that reads files which may change while the server runs. Loop thread."""
+    """An authenticator that reads files which may change while the server runs. Used only on the event loop's thread."""
 
     @property
     def reload_interval_s(self) -> float:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Channel(Protocol):
-    """A connection to a client or another server. Compared and hashed by identity. Loop thread."""
+    """A connection to a client or another server. Compared and hashed by identity. Used only on the event loop's thread."""
 
     @property
     def remote_address(self) -> str:

@@ -69,7 +69,8 @@ class SupportsTruncate(Protocol):
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Drop the data of all records at or behind a physical offset, and keep the data of earlier records. Loop thread.
+        """Drop the data of all records at or behind a physical offset, and keep the data of earlier records. Called only on the
+        event loop's thread.
 
         Called before ``committed``, at each start and each time the log is truncated. Usually, no record lies behind the
         offset. If a start removes damage from the middle of the log, an index builder gets the position of the damage, and the

@@ -42,7 +42,8 @@ class BitMapFilter(MessageFilter, Protocol):
 
 @runtime_checkable
 class SupportsFilterBacking(Protocol):
-    """A service that keeps the filters of groups, and the bit maps computed for stored messages. Loop thread."""
+    """A service that keeps the filters of groups, and the bit maps computed for stored messages. Used only on the event loop's
+    thread."""
 
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str

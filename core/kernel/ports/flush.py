@@ -36,7 +36,8 @@ class FlushStatus(enum.Enum):
 
 
 class ReplicationGate(Protocol):
-    """Creates waiters for replication. Such a waiter is done when a slave has the log up to a position. Loop thread."""
+    """Creates waiters for replication. Such a waiter is done when a slave has the log up to a position. Used only on the event
+    loop's thread."""
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
         """Return a waiter that is done when the log up to a position is durable on this broker and present on a slave.
@@ -79,7 +80,7 @@ class FlushStatistics:
 
 
 class FileWriter(Protocol):
-    """Function that writes bytes of a transient pool's buffer to a commit log file. Flush thread."""
+    """Function that writes bytes of a transient pool's buffer to a commit log file. Used on the flush thread."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
         """Write ``buffer[begin:end]`` to the same positions of the commit log file, and return when these bytes are durable.

@@ -10,7 +10,7 @@ from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
 
 
 class IndexBuilder(CommitLogDispatcher, Protocol):
-    """An index builder: a dispatcher that finds messages by key and time. Loop thread.
+    """An index builder: a dispatcher that finds messages by key and time. Used only on the event loop's thread.
 
     The dispatcher ``index`` passes records to it under the rules of a :class:`CommitLogDispatcher`: after a crash, and at any
     start, records may be dispatched again. If its data becomes durable only after ``dispatch`` has returned, it must also be a

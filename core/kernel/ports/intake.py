@@ -24,7 +24,8 @@ class Sent(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class IntakeStep(Protocol):
-    """An intake step, which redirects, changes or refuses certain messages before they are stored. Loop thread.
+    """An intake step, which redirects, changes or refuses certain messages before they are stored. Used only on the event
+    loop's thread.
 
     A step names the properties and topics of the messages that it processes; it is not called for other messages. Steps are
     called in the order of their registration. The first step whose ``take`` returns True ends the chain.

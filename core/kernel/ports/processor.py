@@ -41,7 +41,7 @@ H = TypeVar("H", bound=Header)
 
 
 class RequestChannel(Channel, Protocol):
-    """The connection on which a request arrived. Loop thread. Compared and hashed by identity."""
+    """The connection on which a request arrived. Used only on the event loop's thread. Compared and hashed by identity."""
 
     remote_host: str
     """The peer's address without its port."""
@@ -159,7 +159,8 @@ class RequestProcessor(Protocol):
 
 
 class BatchProcessor(Protocol):
-    """A request processor that processes all requests of one read from a socket together. Loop thread."""
+    """A request processor that processes all requests of one read from a socket together. Used only on the event loop's
+    thread."""
 
     may_wait: ClassVar[bool]
     """Whether requests may be postponed to a later iteration of the event loop if the current iteration takes long."""

@@ -51,7 +51,8 @@ class StoreFolder:
 
 
 class QueueReader(Protocol):
-    """A reader of one consume queue, whose units give the positions of its messages in the log. Loop thread.
+    """A reader of one consume queue, whose units give the positions of its messages in the log. Used only on the event loop's
+    thread.
 
     The logical offsets of its units have no gaps: a lost message has a filler unit.
     """
@@ -142,7 +143,8 @@ class QueueReader(Protocol):
 
 
 class ConsumeQueues(CommitLogDispatcher, Protocol):
-    """The dispatcher ``consume_queue``: adds a unit to a queue for each visible record, and offers readers. Loop thread.
+    """The dispatcher ``consume_queue``: adds a unit to a queue for each visible record, and offers readers. Used only on the
+    event loop's thread.
 
     :func:`flintmq.core.record.sys_flag.is_queued` says which records are visible. A record that is dispatched again is ignored.
     If a damaged log has lost messages, the offset of the next record lies beyond the end of its queue: fillers take the place

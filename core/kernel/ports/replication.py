@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class SupportsReplication(Protocol):
-    """A service that sends the log to slaves, or copies the log of a master. Loop thread."""
+    """A service that sends the log to slaves, or copies the log of a master. Used only on the event loop's thread."""
 
     @property
     def ha_port(self) -> int:
@@ -27,7 +27,7 @@ class SupportsReplication(Protocol):
 class MasterDirectory(Protocol):
     """A service that registers the broker with name servers, and gets the address of a slave's master from them.
 
-    Loop thread.
+    Used only on the event loop's thread.
     """
 
     @property

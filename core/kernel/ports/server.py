@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RequestPool(Protocol):
-    """A request pool: a bounded queue of requests that are not answered yet. Loop thread."""
+    """A request pool: a bounded queue of requests that are not answered yet. Used only on the event loop's thread."""
 
     waiting: int
     """Number of requests that the pool has accepted and that are not answered yet."""
@@ -20,7 +20,7 @@ class RequestPool(Protocol):
 
 
 class RequestLatency(Protocol):
-    """Counts answered requests, and the times until their answers. Loop thread."""
+    """Counts answered requests, and the times until their answers. Used only on the event loop's thread."""
 
     def note(self, code: int, took_s: float, count: int) -> None:
         """Count ``count`` requests with the same code that were answered with success, each after ``took_s`` seconds."""
@@ -49,7 +49,7 @@ class RequestLatency(Protocol):
 
 
 class ServerPort(Protocol):
-    """The server of a broker, as features and request processors use it. Loop thread."""
+    """The server of a broker, as features and request processors use it. Used only on the event loop's thread."""
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
@@ -92,7 +92,8 @@ class ServerPort(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """Listener for connection events, RocketMQ's ``ChannelEventListener``. Each method is optional. Loop thread."""
+    """Listener for connection events, RocketMQ's ``ChannelEventListener``. Each method is optional. Used only on the event
+    loop's thread."""
 
     def on_channel_connect(self, channel: RequestChannel) -> None:
         """Process a notice of a new connection."""
@@ -115,7 +116,8 @@ class ConnectionListener(Protocol):
 
 
 class RpcHook(Protocol):
-    """Hook before and after requests, RocketMQ's ``RPCHook`` of a server. At least one method is required. Loop thread."""
+    """Hook before and after requests, RocketMQ's ``RPCHook`` of a server. At least one method is required. Used only on the
+    event loop's thread."""
 
     def do_before_request(self, request: Request) -> None:
         """Check a request that the authenticators accepted, before it is processed. The hook may change ``ext_fields``.

@@ -21,7 +21,7 @@ class Service(Protocol):
     A service is created after the store was recovered and its dispatchers have caught up. Services are started in the order of
     their registration, before the broker listens. They are stopped in the reverse order, after the broker has stopped
     listening. ``start`` schedules periodic work with :attr:`flintmq.core.broker.api.BrokerApi.work`; this work ends before
-    ``stop`` is called. Loop thread.
+    ``stop`` is called. Used only on the event loop's thread.
     """
 
     def start(self) -> Awaitable[None] | None:

@@ -56,14 +56,11 @@ class LanderHandle(Protocol):
 class LandingFeeder:
     """Copies the log to a landing zone. :meth:`offer` is for the loop thread, :meth:`run_once` for the feeder's thread.
 
-    Args:
-        make_lander: opens the landing zone; its argument is the physical offset at which a new zone begins.
-        settings: when to copy messages to the landing zone, and how many bytes at once.
-        readable_bytes: function that returns the physical offset up to which the log is dispatched and on disk. Any thread.
-        begin_bytes: function that returns the physical offset at which a new landing zone begins.
-        committed_bytes: the physical offset up to which the log has been copied; None if the offset is unknown until the zone
-            is opened.
-        clock: the clock.
+    Args: make_lander: opens the landing zone; its argument is the physical offset at which a new zone begins. settings: when to
+        copy messages to the landing zone, and how many bytes at once. readable_bytes: function that returns the physical offset
+        up to which the log is dispatched and on disk. Can be used from any thread. begin_bytes: function that returns the
+        physical offset at which a new landing zone begins. committed_bytes: the physical offset up to which the log has been
+        copied; None if the offset is unknown until the zone is opened. clock: the clock.
     """
 
     def __init__(
@@ -159,7 +156,7 @@ class LandingFeeder:
 
     def runtime_info(self) -> dict[str, str]:
         """Return the feeder's counts since the broker started, named as in the answer to GET_BROKER_RUNTIME_INFO (request 28).
-        Any thread.
+        Can be called from any thread.
 
         ``CommittedOffset`` is empty while it is unknown. The oldest waiting bytes have waited for at least ``LagMillis``.
         ``Error`` is present only while copying to the landing zone has stopped, or while a failed step waits to be repeated.

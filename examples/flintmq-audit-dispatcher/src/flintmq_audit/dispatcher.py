@@ -27,7 +27,7 @@ class AuditLine(msgspec.Struct):
 
 
 class AuditDispatcher:
-    """Appends an account of stored records to a file of JSON lines. Loop thread.
+    """Appends an account of stored records to a file of JSON lines. Used only on the event loop's thread.
 
     Args:
         path: the file to append to; its folder is created.

@@ -28,7 +28,7 @@ disconnected."""
 
 
 class LineListener:
-    """The service (:class:`flintmq.core.kernel.ports.Service`) that listens for clients. Loop thread.
+    """The service (:class:`flintmq.core.kernel.ports.Service`) that listens for clients. Used only on the event loop's thread.
 
     Args:
         api: the broker.
@@ -68,7 +68,7 @@ class LineListener:
 
 
 class LineConnection(asyncio.Protocol):
-    """The connection of a client, which the broker serves as a producer and a consumer. Loop thread.
+    """The connection of a client, which the broker serves as a producer and a consumer. Used only on the event loop's thread.
 
     Requests are answered in the order in which they arrive.
 

@@ -38,7 +38,8 @@ _pulls = partial(
 
 
 class PlainPull(DeclaredProcessor):
-    """Answers pulls. ``BrokerApi.outlet``, the broker's reader of queues, reads the messages of the answers. Loop thread."""
+    """Answers pulls. ``BrokerApi.outlet``, the broker's reader of queues, reads the messages of the answers. Used only on the
+    event loop's thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._outlet = api.outlet

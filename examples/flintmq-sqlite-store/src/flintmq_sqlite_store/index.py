@@ -19,7 +19,8 @@ CREATE TABLE IF NOT EXISTS taken (
 
 
 class SqliteIndex:
-    """A :class:`flintmq.core.kernel.ports.IndexBuilder` that stores each batch in one transaction. Loop thread."""
+    """A :class:`flintmq.core.kernel.ports.IndexBuilder` that stores each batch in one transaction. Used only on the event
+    loop's thread."""
 
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows

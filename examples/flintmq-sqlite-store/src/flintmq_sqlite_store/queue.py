@@ -10,7 +10,7 @@ from flintmq.protocol import UNIT, Unit, is_filler
 
 
 class SqliteQueue:
-    """A :class:`flintmq.core.kernel.ports.QueueReader` over the rows of one queue. Loop thread.
+    """A :class:`flintmq.core.kernel.ports.QueueReader` over the rows of one queue. Used only on the event loop's thread.
 
     Args:
         rows: the database, see :class:`flintmq_sqlite_store.queues.SqliteConsumeQueues`.

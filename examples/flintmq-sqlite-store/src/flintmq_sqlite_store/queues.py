@@ -25,7 +25,8 @@ Row = tuple[str, int, int, int, int, int, bool]
 
 
 class SqliteConsumeQueues:
-    """A :class:`flintmq.core.kernel.ports.ConsumeQueues` that stores each batch in one transaction. Loop thread.
+    """A :class:`flintmq.core.kernel.ports.ConsumeQueues` that stores each batch in one transaction. Used only on the event
+    loop's thread.
 
     Args:
         rows: a connection to the database.

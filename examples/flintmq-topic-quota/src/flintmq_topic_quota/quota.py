@@ -19,7 +19,7 @@ quotas."""
 
 
 class Quota:
-    """The numbers of bytes that were sent to each topic in the current period. Loop thread.
+    """The numbers of bytes that were sent to each topic in the current period. Used only on the event loop's thread.
 
     Args:
         max_bytes: number of bytes that may be sent to a topic in a period.
@@ -48,7 +48,7 @@ class Quota:
 
 
 class QuotaStep:
-    """Counts the bytes of messages before the messages are stored. Loop thread.
+    """Counts the bytes of messages before the messages are stored. Used only on the event loop's thread.
 
     The class implements :class:`flintmq.core.kernel.ports.IntakeStep`, with which plugins change or refuse messages.
 
@@ -78,7 +78,7 @@ class QuotaStep:
 
 
 class QuotaService:
-    """The service (:class:`flintmq.core.kernel.ports.Service`) that resets the quota. Loop thread.
+    """The service (:class:`flintmq.core.kernel.ports.Service`) that resets the quota. Used only on the event loop's thread.
 
     Args:
         quota: the counts of bytes to reset.
