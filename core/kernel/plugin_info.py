@@ -49,7 +49,8 @@ class PluginInfo(msgspec.Struct, frozen=True):
     hooks: tuple[str, ...]
     """Names of the hooks that the plugin implements."""
     registered: tuple[str, ...]
-    """Registrations of the plugin, such as ``dispatcher index``, including those that another plugin replaced."""
+    """The plugin's registrations, each as a kind and a name, such as ``dispatcher index``. Registrations that another plugin
+    replaced are included."""
     errors: int
     """Number of errors that the plugin has raised since the broker was assembled."""
     last_error: str

@@ -105,8 +105,8 @@ class FlushableLog(Protocol):
 
     @property
     def committed_offset_bytes(self) -> int:
-        """Physical offset up to which the log is in the pages of its files. Equal to ``wrote_offset_bytes`` if there is no
-        transient pool."""
+        """Physical offset up to which the log has left the transient pool and is in the page cache or on disk. Without a
+        transient pool, it is equal to ``wrote_offset_bytes``."""
         ...
 
     @property
