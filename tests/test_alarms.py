@@ -44,13 +44,13 @@ def test_each_section_of_the_alarms_page_explains_meaning_measurement_and_remedy
         assert "**Do:**" in text, text
 
 
-def test_settings_named_by_alarms_exist(tool: Any) -> None:
+def test_each_setting_mentioned_by_an_alarm_exists(tool: Any) -> None:
     known = {*KEYS, "dispatchers"}
     named = {key for one in tool.alarms(ROOT) for key in one.key.split(", ") if key}
     assert named - known == set()
 
 
-def test_settings_named_by_the_alarms_page_exist(tool: Any) -> None:
+def test_each_setting_mentioned_on_the_alarms_page_exists(tool: Any) -> None:
     """A wrong key costs an operator time while an alarm is active."""
     page = (ROOT / "docs" / "alarms.md").read_text()
     sections = {key.partition(".")[0] for key in KEYS}

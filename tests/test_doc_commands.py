@@ -47,7 +47,7 @@ def options_of(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+def test_every_command_in_a_documentation_page_exists_with_its_options(page: Path) -> None:
     """A reader types them; an option that was renamed is found on every page that names it."""
     wrong = []
     of_plugin = {

@@ -110,7 +110,7 @@ def test_every_snippet_listed_in_snippets_toml_exists() -> None:
     assert stale == []
 
 
-def test_every_code_block_that_is_not_run_has_a_reason() -> None:
+def test_the_list_of_code_blocks_that_are_not_run_gives_a_reason_for_each_block() -> None:
     """An empty reason would be a way to switch a block off."""
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
 
@@ -123,7 +123,7 @@ def test_the_documentation_index_names_every_page() -> None:
     assert sorted(set(docs.rglob("*.md")) - named - {docs / "index.md"}) == []
 
 
-def test_the_readme_is_short_and_its_first_lines_name_the_plugin_hooks_and_the_core_and_optional_parts() -> None:
+def test_the_readme_is_short_and_names_the_plugin_hooks_and_optional_parts_in_its_first_50_lines() -> None:
     """A visitor decides on the first screens; what is behind them has pages."""
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150
@@ -228,13 +228,15 @@ def runner(tmp_path: Path) -> Iterator[PageRunner]:
         ("python", "raise SystemExit(3)", "ended with 3"),
     ],
 )
-def test_the_page_runner_fails_on_a_failing_code_block(runner: PageRunner, language: str, text: str, says: str) -> None:
+def test_a_failing_code_block_of_a_documentation_page_fails_the_test_of_that_page(
+    runner: PageRunner, language: str, text: str, says: str
+) -> None:
     """A runner that passes over a failure would let every page pass."""
     with pytest.raises(AssertionError, match=says):
         runner.run(language, text)
 
 
-def test_the_page_runner_fails_on_a_setting_that_does_not_exist(runner: PageRunner) -> None:
+def test_an_unknown_setting_in_a_yaml_block_fails_the_test_of_the_documentation_page(runner: PageRunner) -> None:
     """A YAML block is a broker's configuration."""
     with pytest.raises(Exception, match=r"flush\.speed"):
         runner.run("yaml", "flush: {speed: 3}")
@@ -248,7 +250,7 @@ def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: Page
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_the_page_runner_does_not_run_a_program_block_that_a_later_command_of_the_page_runs(
+def test_a_program_block_is_not_run_by_itself_if_a_later_command_of_the_page_runs_the_program(
     tmp_path: Path,
 ) -> None:
     """A second run of a program that stores something would print something else than the page says."""
@@ -259,7 +261,7 @@ def test_the_page_runner_does_not_run_a_program_block_that_a_later_command_of_th
         runner.run("console", shown)
 
 
-def test_a_server_command_can_set_environment_variables(runner: PageRunner) -> None:
+def test_a_command_on_a_page_that_starts_a_server_can_set_environment_variables(runner: PageRunner) -> None:
     """A plugin that is a file is found by ``PYTHONPATH=.``; the server goes on until the page ends."""
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 

@@ -81,7 +81,7 @@ def run(
     asyncio.run(body())
 
 
-def test_the_connection_example_stores_messages_answers_pulls_and_lets_pulls_wait_for_messages(tmp_path: Path) -> None:
+def test_the_connection_example_on_the_page_can_store_messages_and_answer_pulls_and_hold_pulls(tmp_path: Path) -> None:
     """The pull that waits is answered by a put; one whose client has left is not."""
     connection_type = excerpt(tmp_path, "Connection").Connection
 

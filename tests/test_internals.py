@@ -96,7 +96,7 @@ def read_by_page(layout: str, data: bytes | memoryview, at: int = 0) -> tuple[di
     return fields, at - begin
 
 
-def test_the_diagram_and_the_table_of_each_documented_layout_agree() -> None:
+def test_the_diagram_and_the_table_of_each_layout_in_the_documentation_list_the_same_fields() -> None:
     """Each layout stands twice on the page, to be seen and to be read."""
     assert len(LAYOUTS) >= 12
     for name_of, (drawn, rows) in LAYOUTS.items():
@@ -156,7 +156,7 @@ def test_the_layout_of_a_record_equals_the_documentation(v6: bool) -> None:
     assert read_by_page("Commit log record", data) == (expected, len(data))
 
 
-def test_the_table_of_a_record_in_the_documentation_equals_the_code() -> None:
+def test_the_field_table_of_a_record_in_the_documentation_equals_the_fields_in_the_code() -> None:
     """There is one table in the code; the page says the same fields, places and sizes."""
     rows = []
     for field in layout.FIELDS:
@@ -182,7 +182,7 @@ def test_the_numbers_about_records_in_the_documentation_equal_the_code() -> None
     assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
-def test_layouts_of_the_blank_record_that_ends_a_log_file_and_of_a_batched_message_equal_the_documentation() -> None:
+def test_the_layouts_of_a_blank_record_and_of_a_batched_message_equal_the_documentation() -> None:
     """A blank ends each log file, and batch sends consist of such items."""
     assert read_by_page("Blank", rec.encode_blank(100)) == ({"remaining": 100, "magic": rec.MAGIC_BLANK}, 8)
     body = encode_batch([BatchItem(9, b"one", b"K\x01V"), BatchItem(0, b"", b"")])

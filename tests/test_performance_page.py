@@ -42,7 +42,7 @@ STORES: Final = (ROOT / "docs" / "store-benchmarks.md").read_text("utf-8")
         ("39 snapshots of 24 bytes at most", sum(kept for _, kept in _SERIES) == 39),
     ],
 )
-def test_numbers_of_the_performance_page_equal_the_code(text: str, holds: bool) -> None:
+def test_numbers_stated_on_the_performance_page_equal_the_values_in_the_code(text: str, holds: bool) -> None:
     """A bound that is changed in the code is changed on the page."""
     assert text in PAGE
     assert holds
@@ -55,7 +55,9 @@ def test_numbers_of_the_performance_page_equal_the_code(text: str, holds: bool) 
         ("as RocketMQ's does by default (`flush_timed`)", "flush_timed", True),
     ],
 )
-def test_defaults_of_the_transient_store_pool_equal_the_performance_page(text: str, key: str, value: object) -> None:
+def test_the_performance_page_states_the_default_flush_settings_of_the_transient_store_pool(
+    text: str, key: str, value: object
+) -> None:
     assert text in PAGE
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 
@@ -73,7 +75,7 @@ def test_the_performance_page_states_the_default_load_of_the_flush_benchmark() -
     assert (defaults["threads"], defaults["size_bytes"]) == (32, 1_024)
 
 
-def test_files_named_by_the_performance_page_exist() -> None:
+def test_each_source_file_mentioned_on_the_performance_page_exists() -> None:
     named = set(re.findall(r"`([a-z_]+/[\w/-]+\.(?:py|sh))`", PAGE))
     assert len(named) > 5
     assert {text for text in named if not (ROOT / text).is_file()} == set()

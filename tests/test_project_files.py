@@ -81,7 +81,7 @@ def test_ci_accepts_one_failure_of_a_long_test_only_if_three_further_runs_pass(
     assert done.stderr.count("UNSTEADY") == (0 if decision else len(names))
 
 
-def test_ci_does_not_repeat_a_run_that_ended_before_its_tests() -> None:
+def test_ci_repeats_no_tests_if_pytest_itself_failed_with_exit_code_2() -> None:
     done = subprocess.run([ROOT / ".ci" / "decide_failed", "2"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
 

@@ -85,13 +85,13 @@ def private() -> dict[str, set[str]]:
     return dict(found)
 
 
-def test_pages_and_templates_import_no_private_name() -> None:
+def test_documentation_and_examples_and_plugin_templates_import_only_public_names() -> None:
     """compatibility.md lets every other module change with any version, and with it the programs that copied the import."""
     found = {name: sorted(places) for name, places in private().items()}
     assert found == {}, "import it from a public module, or make it public in docs/compatibility.md"
 
 
-def test_the_table_of_public_names_has_all_names_of_the_broker_api() -> None:
+def test_the_compatibility_page_lists_every_name_of_the_broker_api_as_public() -> None:
     """A listener and a change of the role need no other names."""
     assert public()["flintmq.core.broker.api"] == set(api.__all__)
     assert {"ASYNC_MASTER", "MASTER_ID", "SLAVE", "SYNC_MASTER", "Peer", "Sender"} <= set(api.__all__)
@@ -107,6 +107,8 @@ def test_the_table_of_public_names_has_all_names_of_the_broker_api() -> None:
         ("# words from flintmq import nothing\nimport flintmqx\n", set()),
     ],
 )
-def test_the_check_of_public_imports_finds_all_forms_of_imports(text: str, names: set[tuple[str, str]]) -> None:
+def test_the_check_for_private_imports_recognizes_every_form_of_import_statement(
+    text: str, names: set[tuple[str, str]]
+) -> None:
     """Pages and templates use each of these forms, and an import that is not found is not checked."""
     assert set(imported(text)) == names

@@ -31,13 +31,13 @@ def found() -> list[refusals.Refusal]:
     return refusals.refusals(ROOT)
 
 
-def test_every_refused_request_has_a_stable_reason_id(found: list[refusals.Refusal]) -> None:
+def test_each_refusal_in_the_source_code_has_a_constant_and_valid_reason_id(found: list[refusals.Refusal]) -> None:
     """A literal one: an id that is put together can be neither searched for nor promised."""
     assert len(found) > 100, "the search finds nothing any more"
     assert [one.place for one in found if one.reason is None or REASON.fullmatch(one.reason) is None] == []
 
 
-def test_settings_named_by_refusals_exist(found: list[refusals.Refusal]) -> None:
+def test_each_setting_mentioned_by_the_error_of_a_refused_request_exists(found: list[refusals.Refusal]) -> None:
     """A renamed key would send operators to a setting that does not exist."""
     wrong = []
     for one in found:
@@ -59,7 +59,9 @@ OURS = [kind for kind in _tree(FlintError) if kind.__module__ == errors.__name__
 
 
 @pytest.mark.parametrize("kind", [*OURS, ThirdPartyError, ValueError, MemoryError], ids=lambda kind: kind.__name__)
-def test_every_exception_of_a_processor_becomes_a_response_with_a_refusal_id(kind: type[Exception]) -> None:
+def test_every_exception_raised_by_a_processor_becomes_an_error_response_with_a_reason_id(
+    kind: type[Exception],
+) -> None:
     """A processor may raise errors of ``core/errors.py``, errors of plugins, and unexpected exceptions."""
     error = (
         RefusedError(ResponseCode.NO_PERMISSION, "no", reason="a.b", measured="3 x", key="k.l")

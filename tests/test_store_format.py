@@ -126,7 +126,7 @@ def test_message_properties_are_parsed_as_documented(text: str, found: dict[str,
     assert string_to_properties(text) == found
 
 
-def test_a_record_fits_in_a_log_file_if_eight_bytes_remain_after_it(tmp_path: Path) -> None:
+def test_a_record_is_put_into_the_next_log_file_if_fewer_than_eight_bytes_would_remain_after_it(tmp_path: Path) -> None:
     """A record that leaves 8 bytes stays in its file; one byte more goes to the next, behind a blank."""
     for left in (8, 7):
         with opened(tmp_path / str(left), commit_log_file_bytes=4_096) as store:
@@ -152,7 +152,7 @@ def test_message_ids_have_the_lengths_in_the_documentation() -> None:
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_json_file_of_the_store_has_the_documented_form_and_is_read_from_the_backup_if_damaged(
+def test_a_store_json_file_has_the_documented_form_and_its_backup_is_read_if_the_file_is_damaged(
     tmp_path: Path,
 ) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""

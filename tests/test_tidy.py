@@ -29,7 +29,7 @@ def sources() -> Sources:
 
 
 @pytest.mark.parametrize("rule", tidy.RULES)
-def test_every_violation_of_a_tidy_rule_is_a_listed_exception_and_every_listed_exception_is_needed(
+def test_the_listed_exceptions_to_each_tidy_rule_equal_the_violations_in_the_source_code(
     sources: Sources, rule: str
 ) -> None:
     """A rule that no test checks is soon broken."""
@@ -43,7 +43,7 @@ def test_the_file_of_exceptions_to_the_tidy_rules_names_exactly_the_existing_rul
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
 
-def test_the_table_of_modules_tested_elsewhere_lists_only_modules_without_their_own_test_file(
+def test_the_table_of_modules_without_a_test_file_lists_no_module_that_has_a_test_file(
     sources: Sources,
 ) -> None:
     """An entry for a module that has moved, or that has a mirrored test by now, misleads."""

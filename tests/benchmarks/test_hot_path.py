@@ -19,7 +19,7 @@ PULL_CALLS_MAX: Final = 37
 """Functions of ours that a warm pull calls; it may only shrink."""
 
 
-def test_the_broker_benchmark_measures_every_stage() -> None:
+def test_the_broker_benchmark_measures_every_stage_of_a_send_and_of_a_pull() -> None:
     found = asyncio.run(measure(calls=3))
     assert set(found) == {*SEND, "whole", "batch intake", "whole batch", "get", "whole pull"}
     assert all(value >= 0 for value in found.values())

@@ -11,7 +11,7 @@ pytest.importorskip("prometheus_client", reason="the extra metrics is not instal
 from .metrics_cost import measure
 
 
-def test_the_metrics_benchmark_measures_reads_and_scrapes() -> None:
+def test_the_metrics_benchmark_measures_sends_pulls_and_scrapes() -> None:
     found = asyncio.run(measure(calls=2, rounds=2, topics=(3,)))
     assert found.keys() == {
         *("send", "send alone", "batch", "pull"),

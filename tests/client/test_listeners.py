@@ -49,7 +49,7 @@ def test_a_message_is_retried_after_any_exception_of_its_listener(
     assert seen == ([b"0", b"1", b"2"] if orderly else [b"1", b"2"])
 
 
-def test_closing_a_consumer_in_its_synchronous_listener_is_an_error(
+def test_closing_a_consumer_from_its_own_synchronous_listener_raises_runtime_error(
     name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     """It would wait for its own end: the error says what to do, and the consumer can be closed by others."""

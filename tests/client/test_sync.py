@@ -154,7 +154,7 @@ def test_a_listener_of_a_synchronous_consumer_can_reply_to_a_request(name_server
             assert producer.request(sync.Message(topic, b"hello"), timeout_ms=20_000).body == b"HELLO"
 
 
-def test_synchronous_clients_raise_the_errors_of_asynchronous_clients(name_server: str) -> None:
+def test_synchronous_clients_raise_the_same_error_classes_as_asynchronous_clients(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin, pytest.raises(aio.RefusedError, match="No topic route"):
         admin.topic_stats("NobodyKnowsIt")
     with sync.Producer("p", "127.0.0.1:1") as producer, pytest.raises(aio.RemotingConnectError):

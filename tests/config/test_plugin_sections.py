@@ -120,7 +120,7 @@ def test_command_line_and_environment_can_set_values_of_a_plugin_section() -> No
     assert (audit.path, audit.workers, audit.labels) == ("/x", 4, {"a": 1})
 
 
-def test_settings_of_a_third_party_flush_strategy_are_a_section_under_flush() -> None:
+def test_settings_of_a_third_party_flush_strategy_are_read_from_its_section_under_flush() -> None:
     """A third party's strategy is configured where the built-in ones are."""
 
     loaded = load_text("flush:\n  strategy: turbo\n  turbo:\n    host: x\n")
@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_the_error_about_a_misspelled_key_names_the_key_if_the_setting_also_accepts_text() -> None:
+def test_a_misspelled_key_is_named_in_the_error_if_the_setting_accepts_either_text_or_a_section() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

@@ -11,7 +11,7 @@ from flintmq.config.purposes import PURPOSES, starting_yaml
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_each_generated_configuration_loads_and_explains_each_chosen_setting(purpose: str) -> None:
+def test_each_generated_configuration_loads_and_has_a_comment_above_each_setting(purpose: str) -> None:
     """Every setting arrives; each stands below the sentence that says why."""
     text = starting_yaml(purpose)
     loaded = load_text(text)
@@ -30,7 +30,7 @@ def test_each_generated_configuration_loads_and_explains_each_chosen_setting(pur
     assert "yaml-language-server" not in text
 
 
-def test_the_configuration_generated_for_each_purpose_has_the_settings_of_that_purpose() -> None:
+def test_each_generated_configuration_has_the_flush_and_replication_settings_of_its_purpose() -> None:
     """The promises of their first paragraphs."""
     configs = {purpose: load_text(starting_yaml(purpose)).config for purpose in PURPOSES}
     assert configs.keys() == {"development", "durable", "replicated", "edge"}

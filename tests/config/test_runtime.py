@@ -20,7 +20,7 @@ from flintmq.config.runtime import (
 )
 
 
-def test_dangerous_settings_are_not_changeable_at_runtime() -> None:
+def test_settings_for_paths_and_addresses_and_names_are_not_changeable_at_runtime() -> None:
     """Paths, addresses, ports, names, plugins and strategies stay as they were at the start."""
     for entry in (*RUNTIME_KEYS.values(), *NAMESRV_RUNTIME_KEYS.values()):
         section, _, name = entry.name.rpartition(".")
@@ -53,7 +53,7 @@ def test_runtime_changes_of_keys_that_are_not_listed_as_changeable_are_refused(n
 @pytest.mark.parametrize(
     "name", ["plugins", "dispatchers", "authenticators", "flushDiskType", "flush.strategy", "store.path"]
 )
-def test_keys_that_do_not_have_exactly_one_rocketmq_name_cannot_be_changed_at_runtime(name: str) -> None:
+def test_the_settings_for_plugins_and_flush_strategy_and_store_path_cannot_be_changed_at_runtime(name: str) -> None:
     """Also those that have no RocketMQ name or a composite one."""
     with pytest.raises(ConfigError, match="cannot be changed while running"):
         evolve(BrokerConfig(), {name: "x"})
@@ -111,7 +111,7 @@ def test_the_name_server_has_a_separate_list_of_changeable_settings() -> None:
             evolve_namesrv(NamesrvConfig(), {refused: "1"})
 
 
-def test_properties_are_returned_in_rocketmqs_units() -> None:
+def test_broker_settings_are_returned_with_rocketmqs_names_and_units() -> None:
     """mqadmin getBrokerConfig and its scripts read these."""
     told = as_properties(
         load_text(

@@ -71,7 +71,7 @@ def test_malformed_and_implausible_times_are_refused(text: str) -> None:
     assert f"'{text.strip()[:80]}'" in str(refused.value)
 
 
-def test_the_error_about_a_time_in_the_wrong_unit_shows_its_date() -> None:
+def test_the_error_about_a_timestamp_that_is_not_in_milliseconds_shows_its_implausible_date() -> None:
     """Seconds or microseconds are the usual mistake."""
     for text, year in (("1764068058", "1970-01-21"), ("999999999999999", "33658")):
         with pytest.raises(ConfigError, match=rf"read as (a time beyond the calendar|{year})"):
@@ -131,7 +131,7 @@ def test_a_time_without_a_zone_is_in_the_zone_of_the_system() -> None:
     ),
     st.sampled_from([UTC, BERLIN, ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]),
 )
-def test_every_form_of_a_time_is_parsed_to_the_same_moment(named: datetime, zone: ZoneInfo) -> None:
+def test_all_text_formats_of_a_time_are_parsed_to_the_same_timestamp(named: datetime, zone: ZoneInfo) -> None:
     """Or is refused where the local clock never shows it."""
     named = named.replace(microsecond=named.microsecond // 1000 * 1000)
     moment = named.replace(tzinfo=zone)

@@ -292,7 +292,7 @@ def test_a_disabled_log_level_creates_no_log_record(caplog: pytest.LogCaptureFix
     assert not caplog.records
 
 
-def test_a_logger_limits_its_lines_per_second_even_if_it_was_first_created_without_a_limit(
+def test_the_line_rate_of_a_shared_logger_is_limited_if_any_module_requests_the_limit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Modules share loggers; which of them is imported first must not matter."""

@@ -26,7 +26,9 @@ from flintmq.tests.support.effort import examples
 pytestmark = pytest.mark.timeout(0)
 
 
-def test_no_crash_state_loses_acknowledged_messages(kind: Kind, crash_states: int, seed: int) -> None:
+def test_a_kill_or_power_cut_during_store_operations_loses_no_acknowledged_message(
+    kind: Kind, crash_states: int, seed: int
+) -> None:
     """Killed and without power, at any operation: acknowledged messages, queues, index, what comes after."""
     tally = explore(kind, crash_states * 9 // 30, seed)
     assert tally.total() >= crash_states * 9 // 30
@@ -75,7 +77,7 @@ def test_consume_queues_after_a_recovery_equal_queues_rebuilt_from_the_log(kind:
 
 @given(script=st.text(LETTERS, max_size=20), point=st.floats(0, 1), number=st.integers(0, 10_000))
 @settings(max_examples=examples(40))
-def test_no_acknowledged_message_is_lost_at_any_crash_point(
+def test_a_crash_during_random_store_operations_loses_no_acknowledged_message(
     kinds: list[Kind], script: str, point: float, number: int
 ) -> None:
     """Scripts nobody thought of, made small when one fails."""
@@ -110,7 +112,7 @@ def test_the_same_seed_gives_the_same_crash_states(kind: Kind) -> None:
     assert keys[0] == keys[1]
 
 
-def test_a_crash_before_a_bulk_recovery_loses_no_acknowledged_message(
+def test_a_crash_and_recovery_with_the_bulk_code_for_large_logs_lose_no_acknowledged_message(
     kind: Kind, crash_states: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small stores are recovered record by record: here as large ones are."""

@@ -94,7 +94,7 @@ class ForeignCheck(Check):
         return first, bytes(queue.unit_bytes(first, queue.max_queue_offset - first))
 
 
-def test_queues_of_a_plugin_lose_no_message_in_a_crash(kind: Kind) -> None:
+def test_a_crash_loses_no_message_if_a_plugin_stores_the_consume_queues(kind: Kind) -> None:
     """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
     looked = crash_everywhere(kind, Database, store_over, ForeignCheck)
     assert looked > 100

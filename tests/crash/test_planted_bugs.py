@@ -355,7 +355,7 @@ def _named(kinds: list[Kind], name: str) -> Kind:
 @pytest.mark.parametrize(
     ("bug", "strategy", "begin"), _cases(BUGS), ids=lambda value: getattr(value, "__name__", value)
 )
-def test_the_crash_tests_find_each_bug_planted_in_the_store(
+def test_the_crash_tests_fail_for_each_bug_deliberately_added_to_the_store(
     bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch
 ) -> None:
     """Each of these a broker has had."""
@@ -367,7 +367,7 @@ def test_the_crash_tests_find_each_bug_planted_in_the_store(
 @pytest.mark.parametrize(
     ("bug", "strategy", "begin"), _cases(DISK_BUGS), ids=lambda value: getattr(value, "__name__", value)
 )
-def test_the_tests_of_failing_disk_operations_find_each_bug_planted_in_the_store(
+def test_the_disk_error_tests_fail_for_each_bug_deliberately_added_to_the_store(
     bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch
 ) -> None:
     """What happens after a failed sync is seen only where one fails."""

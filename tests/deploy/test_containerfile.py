@@ -124,7 +124,7 @@ def test_the_container_user_is_numeric_and_not_root() -> None:
     assert f"chown {instruction('USER')} {instruction('VOLUME')}" in LAST
 
 
-def test_both_build_stages_of_the_image_install_equal_extras_that_pyproject_defines() -> None:
+def test_both_build_stages_of_the_image_install_identical_extras_defined_in_pyproject_toml() -> None:
     """pip only warns of an extra that it does not know."""
     extras = re.findall(r"^ARG EXTRAS=(.*)$", FILE.read_text(), re.MULTILINE)
     assert len(extras) == 2

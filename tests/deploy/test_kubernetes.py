@@ -60,7 +60,7 @@ def test_the_kustomization_lists_every_manifest_and_config_file() -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_labels_ports_and_volumes_that_a_manifest_refers_to_by_name_are_defined(name: str) -> None:
+def test_every_label_and_port_and_volume_to_which_a_manifest_refers_is_defined(name: str) -> None:
     """What refers by a name to something that is not there waits for ever."""
     one, run = SETS[name], container(name)
     label = {"app.kubernetes.io/name": name}
@@ -150,7 +150,7 @@ def as_pod(name: str, number: int, folder: Path, *settings: str) -> Iterator[dic
             process.kill()
 
 
-def test_the_command_of_the_pods_starts_a_serving_broker(tmp_path: Path) -> None:
+def test_the_command_of_the_broker_pods_starts_a_broker_that_registers_and_passes_its_probes(tmp_path: Path) -> None:
     """Brokers sign, register at both name servers under their pods' names, and are ready by the probe's own address."""
     pytest.importorskip("prometheus_client", reason="needs the extra metrics, which the image has")
     ports = free_ports(5)

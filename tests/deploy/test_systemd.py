@@ -115,6 +115,6 @@ def prevented(unit: Path) -> set[int]:
 
 
 @every_unit
-def test_systemd_restarts_a_broker_that_ended_with_a_fenced_store(unit: Path) -> None:
+def test_the_systemd_unit_restarts_a_broker_that_exits_because_its_store_is_fenced(unit: Path) -> None:
     """Recovery reads what is really on the disk, so another start may help; docs/operations.md says so."""
     assert not prevented(unit) & {ExitCode.FENCED, ExitCode.NETWORK, ExitCode.FAILED}

@@ -136,14 +136,14 @@ def test_every_built_in_dispatcher_is_tested_with_the_test_kit_for_dispatchers()
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_the_sample_records_of_the_dispatcher_test_kit_produce_three_different_filter_bit_maps() -> None:
+def test_filters_give_three_different_bit_maps_for_the_sample_records_of_the_dispatcher_test_kit() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())
     assert len(set(made.maps.values())) == 3
 
 
-def test_the_spark_feed_counts_records_written_after_a_truncation_of_the_commit_log() -> None:
+def test_the_spark_feed_also_counts_records_dispatched_again_after_a_truncation_of_the_log() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))

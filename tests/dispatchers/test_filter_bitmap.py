@@ -47,7 +47,7 @@ def test_dispatching_the_same_batch_twice_computes_equal_filter_bit_maps() -> No
     dispatcher.dispatch(RecordBatch.of_requests([]))
 
 
-def test_prepared_and_rolled_back_records_get_no_bit_map() -> None:
+def test_prepared_and_rolled_back_transaction_records_get_no_filter_bit_map() -> None:
     """Prepared and rolled back records never enter a queue."""
     batch = [request("T", sys_flag, a="9") for sys_flag in (0x4, 0xC, 0x8)]
     CalcBitMap(filters(g="a > 5")).dispatch(RecordBatch.of_requests(batch))

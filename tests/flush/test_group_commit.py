@@ -36,7 +36,7 @@ def put(log: FakeLog, size_bytes: int = 100) -> int:
     return end
 
 
-def test_a_single_sync_completes_all_waiters_that_it_covers(
+def test_one_sync_completes_all_waiters_whose_positions_it_makes_durable(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """That is what makes group commit cheap: many waiters, one sync."""
@@ -82,9 +82,7 @@ def test_the_default_deadline_of_a_waiter_is_exactly_five_seconds(
     assert service.statistics().timeouts == 1
 
 
-def test_only_the_first_of_several_added_waiters_wakes_the_idle_deadline_watcher(
-    log: FakeLog, clock: ManualClock
-) -> None:
+def test_several_waiters_added_to_an_idle_deadline_watcher_wake_it_only_once(log: FakeLog, clock: ManualClock) -> None:
     """A wake-up per append would cost a thread switch per append."""
     waiters = PendingWaiters()
     watcher = DeadlineWatcher(FlushContext(log, clock, None, None), waiters)
@@ -101,7 +99,7 @@ def test_only_the_first_of_several_added_waiters_wakes_the_idle_deadline_watcher
     assert woken == [True, True]
 
 
-def test_a_waiter_added_while_the_deadline_watcher_becomes_idle_has_its_deadline_watched(
+def test_the_deadline_of_a_waiter_added_while_the_deadline_watcher_becomes_idle_is_not_missed(
     log: FakeLog, clock: ManualClock
 ) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""
@@ -131,7 +129,7 @@ def test_a_round_without_waiters_syncs_dirty_pages(service: GroupCommit, log: Fa
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_after_a_failed_sync_no_present_or_later_waiter_is_ever_acknowledged(
+def test_neither_pending_nor_later_waiters_are_acknowledged_after_a_sync_has_failed(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """After a failed sync the kernel may call lost pages clean: a second try would lie.
@@ -151,7 +149,7 @@ def test_after_a_failed_sync_no_present_or_later_waiter_is_ever_acknowledged(
     assert "scripted" in str(service.failure)
 
 
-def test_a_round_whose_second_file_fails_to_sync_acknowledges_no_waiter(
+def test_no_waiter_is_acknowledged_if_the_second_of_two_log_files_fails_to_sync(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """What lies in the file that was synced is durable, but the fence is for good: silence is the safe answer."""
@@ -162,7 +160,7 @@ def test_a_round_whose_second_file_fails_to_sync_acknowledges_no_waiter(
     assert within.status is FlushStatus.FENCED
 
 
-def test_any_exception_during_a_flush_of_the_log_fences_the_store(
+def test_an_unexpected_exception_in_a_log_flush_completes_waiters_with_the_status_fenced(
     service: GroupCommit, log: FakeLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the log must not leave the clients waiting on a dead thread."""
@@ -221,7 +219,7 @@ def test_a_flush_request_for_an_already_flushed_position_completes_at_once(
     assert service.submit(end - 50) is DONE
 
 
-def test_a_group_commit_interval_of_0_waits_at_least_a_millisecond(log: FakeLog, clock: ManualClock) -> None:
+def test_a_group_commit_interval_of_0_is_treated_as_one_millisecond(log: FakeLog, clock: ManualClock) -> None:
     service = GroupCommit(FlushContext(log, clock, GroupCommitSection(interval_ms=0), None))
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.001)
 
@@ -239,7 +237,7 @@ def test_an_idle_group_commit_service_lengthens_its_interval(
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_concurrent_submits_and_syncs_complete_every_waiter() -> None:
+def test_every_waiter_submitted_while_syncs_run_concurrently_is_completed() -> None:
     """The list is shared by three threads; every waiter must come out of it exactly once."""
     log = FakeLog(file_bytes=4096)
     service = GroupCommit(FlushContext(log, ManualClock(), GroupCommitSection(interval_ms=1), None))
@@ -281,7 +279,7 @@ def test_pending_waiters_are_completed_by_log_position_and_not_in_order_of_arriv
     assert len(waiters) == 0
 
 
-def test_after_the_list_of_pending_waiters_is_closed_no_present_or_later_waiter_is_acknowledged() -> None:
+def test_neither_pending_nor_later_waiters_are_acknowledged_after_the_waiter_list_is_closed() -> None:
     waiters = PendingWaiters()
     left = waiters.add(100, 9.0)
     assert waiters.close() == 1

@@ -221,7 +221,7 @@ SYNCHRONOUS_BUGS = [
 
 
 @pytest.mark.parametrize(("service", "rule"), SYNCHRONOUS_BUGS, ids=lambda value: getattr(value, "__name__", None))
-def test_the_test_kit_for_flush_services_finds_a_broken_synchronous_service(
+def test_the_test_kit_for_flush_services_fails_on_each_deliberately_broken_synchronous_service(
     service: type[GroupCommit], rule: str
 ) -> None:
     with pytest.raises(KitFailure) as caught:
@@ -260,7 +260,7 @@ class StopsDirty(FlushRealTime):
         (StopsDirty, "stop makes everything durable"),
     ],
 )
-def test_the_test_kit_for_flush_services_finds_a_broken_asynchronous_service(
+def test_the_test_kit_for_flush_services_fails_on_each_deliberately_broken_asynchronous_service(
     service: type[FlushRealTime], rule: str
 ) -> None:
     with pytest.raises(KitFailure, match=rule):
@@ -282,7 +282,7 @@ class ForgetsItsFailure(CommitRealTime):
     ("service", "rule"),
     [(CommitsOnlyFullFiles, "synced|committed"), (ForgetsItsFailure, "FENCED")],
 )
-def test_the_test_kit_for_flush_services_finds_a_broken_commit_service(
+def test_the_test_kit_for_flush_services_fails_on_each_deliberately_broken_commit_service(
     service: type[CommitRealTime], rule: str
 ) -> None:
     with pytest.raises(KitFailure, match=rule):
@@ -329,7 +329,7 @@ class KeepsStaleBytes:
         (KeepsStaleBytes, "last borrower wrote is not readable"),
     ],
 )
-def test_the_test_kit_for_transient_store_pools_finds_a_broken_pool(
+def test_the_test_kit_for_transient_store_pools_fails_on_each_deliberately_broken_pool(
     pool: Callable[[int, int], TransientStorePool], rule: str
 ) -> None:
     with pytest.raises(KitFailure, match=rule):

@@ -33,7 +33,7 @@ def count_wakeups(thread: ServiceThread) -> list[None]:
     return calls
 
 
-def test_a_flush_needs_four_dirty_pages_or_ten_seconds() -> None:
+def test_dirty_pages_are_flushed_if_at_least_four_pages_are_dirty_or_after_ten_seconds() -> None:
     """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as RocketMQ counts them."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock)
@@ -55,7 +55,7 @@ def test_a_flush_needs_four_dirty_pages_or_ten_seconds() -> None:
     assert flusher.wait_s(clock.monotonic_s()) == pytest.approx(0.5)
 
 
-def test_a_full_file_is_flushed_with_any_number_of_dirty_pages() -> None:
+def test_a_full_log_file_is_flushed_even_if_fewer_than_four_pages_are_dirty() -> None:
     log, clock = FakeLog(file_bytes=PAGE), ManualClock()
     flusher = flush_service(log, clock)
     flusher.run_once(clock.monotonic_s())
@@ -88,7 +88,7 @@ def test_a_failed_sync_ends_the_flush_service_and_fences_the_store() -> None:
     assert log.calls_after_fence == 0
 
 
-def test_stopping_the_flush_service_ends_after_ten_flush_rounds_without_progress(
+def test_stopping_the_flush_service_makes_at_most_ten_attempts_if_no_bytes_can_be_flushed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log that never gets clean must not keep the broker from stopping."""
@@ -158,7 +158,7 @@ def test_stopping_the_commit_service_commits_and_flushes_all_bytes() -> None:
     assert service.submit(1) is FENCED
 
 
-def test_stopping_the_commit_service_ends_after_ten_commits_without_progress(
+def test_stopping_the_commit_service_makes_at_most_ten_attempts_if_no_bytes_can_be_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(1, PAGE)), ManualClock()

@@ -28,7 +28,7 @@ class Counting(ServiceThread):
         self.finished += 1
 
 
-def test_a_flush_thread_runs_one_round_per_wakeup_and_its_final_work_once_although_stopped_twice() -> None:
+def test_a_flush_thread_without_an_interval_runs_one_round_per_wakeup() -> None:
     thread = Counting()
     thread.start()
     thread.start()

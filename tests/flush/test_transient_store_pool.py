@@ -21,7 +21,7 @@ def test_returning_a_buffer_twice_or_a_buffer_that_was_not_borrowed_from_the_poo
     pool.close()
 
 
-def test_a_buffer_returned_after_the_close_is_freed() -> None:
+def test_a_buffer_returned_after_the_pool_was_closed_is_freed() -> None:
     """The store may still commit from it while the broker stops."""
     pool = AnonymousBufferPool(1, 4096)
     buffer = pool.borrow()

@@ -66,7 +66,7 @@ def test_random_number_texts_are_parsed_as_by_javas_parse_int_and_parse_long(tex
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_listed_unusual_number_texts_are_parsed_as_by_java(text: str) -> None:
+def test_a_fixed_list_of_unusual_number_texts_is_parsed_as_by_java(text: str) -> None:
     """Each of those that a real broker was asked about."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)
@@ -170,7 +170,7 @@ async def deliver(broker: flintmq.Broker, way: str, text: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("way", ["10", "310", "half", "batch", "in a batch", "in process"])
-def test_the_delay_level_property_is_parsed_alike_in_every_send_request(way: str, tmp_path: Path) -> None:
+def test_every_kind_of_send_request_parses_the_delay_level_property_as_java_does(way: str, tmp_path: Path) -> None:
     """What RocketMQ takes waits, what it refuses is not stored; a batch, which cannot wait, is refused for a level above 0."""
 
     async def run() -> None:

@@ -123,7 +123,7 @@ def test_opening_and_closing_a_store_changes_no_byte(clean: Any, tmp_path: Path)
     assert not (tmp_path / "abort").exists()
 
 
-def test_rebuilt_queues_equal_those_of_rocketmq(clean: Any, tmp_path: Path) -> None:
+def test_rebuilt_consume_queues_equal_the_consume_queues_of_rocketmq(clean: Any, tmp_path: Path) -> None:
     """Queues are derived: deleted, they come back byte for byte.
 
     The units of store-cqext carry addresses of ConsumeQueueExt units in place of tags codes. The rebuild does not make
@@ -152,7 +152,9 @@ def test_a_rebuilt_index_equals_that_of_rocketmq(clean: Any, tmp_path: Path) -> 
     assert [after[name] for name in sorted(after)] == [before[name] for name in sorted(before)]
 
 
-def test_queues_index_and_checkpoint_are_read_as_rocketmqs_own_code_reads_them(clean: Any, tmp_path: Path) -> None:
+def test_consume_queues_index_and_checkpoint_are_read_with_the_values_that_rocketmq_reads(
+    clean: Any, tmp_path: Path
+) -> None:
     """Units, index headers and the checkpoint's three times, through the objects that read them."""
     store = clean.open(clean.unpack(tmp_path))
     try:

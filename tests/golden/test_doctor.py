@@ -44,7 +44,7 @@ def test_verifying_a_clean_store_of_rocketmq_reports_no_findings(clean: Any, tmp
     assert report.units == sum(len(units) for units in clean.dump["consumequeue"].values())
 
 
-def test_verifying_a_store_reports_a_wrong_unit_of_a_consume_queue_extension_file(
+def test_verify_reports_a_changed_tags_code_or_size_in_a_consume_queue_extension_file(
     load_golden: Any, tmp_path: Path
 ) -> None:
     """Its tags code decides which messages a group gets."""

@@ -100,7 +100,7 @@ def test_requests_change_access_control_accounts_and_each_change_is_audited(
     assert any("what=DELETE_ACL_CONFIG" in line and "result='210 " in line for line in lines)
 
 
-def test_requests_for_accounts_are_refused_while_access_control_is_off(
+def test_requests_that_read_or_change_accounts_are_refused_while_access_control_is_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """50 to 53 say what is off, 54 is not supported as in 4.9.8, and acts are still audited."""
@@ -123,7 +123,7 @@ def test_requests_for_accounts_are_refused_while_access_control_is_off(
     assert "\n" not in lines[-1]
 
 
-def test_with_access_control_signed_requests_work_and_unsigned_or_forbidden_requests_are_refused(
+def test_access_control_accepts_allowed_signed_requests_and_refuses_unsigned_or_forbidden_requests(
     configure: Callable[..., Any], accounts: Path
 ) -> None:
     """Broker, name server and our own client sign; an account may do what it was given and no more."""
@@ -222,7 +222,7 @@ class TokenPlugin:
         register("tokens", Tokens)
 
 
-def test_an_authenticator_of_a_plugin_works_alone_and_with_the_built_in_authenticator(
+def test_an_authenticator_of_a_plugin_checks_requests_alone_or_with_the_built_in_authenticator(
     configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It decides alone, or beside the built-in one; when it fails the door stays shut, and others of its read are served."""

@@ -84,7 +84,7 @@ def test_an_administrative_change_that_cannot_be_written_is_refused(configure: A
         assert _create(wire, "New").code == 0
 
 
-def test_after_a_failed_sync_the_next_administrative_change_writes_the_whole_table_to_disk(
+def test_a_topic_creation_after_a_failed_sync_writes_the_whole_topic_table_to_disk(
     configure: Any, connect: Any
 ) -> None:
     """The kernel may have dropped what it could not write, so the whole table is written before the next answer."""

@@ -40,7 +40,7 @@ async def told(name_server: str) -> str:
     return address
 
 
-def test_each_client_gets_a_broker_address_with_the_host_that_it_connected_to(tmp_path: Path) -> None:
+def test_routes_contain_the_host_to_which_the_client_connected_if_advertised_host_is_client(tmp_path: Path) -> None:
     """Any address of 127.0.0.0/8 is this machine's, as the addresses of several networks would be."""
 
     async def run() -> None:
@@ -53,7 +53,7 @@ def test_each_client_gets_a_broker_address_with_the_host_that_it_connected_to(tm
     asyncio.run(run())
 
 
-def test_named_network_listeners_have_separate_advertised_addresses(tmp_path: Path) -> None:
+def test_clients_of_a_named_network_listener_get_the_address_advertised_for_that_listener(tmp_path: Path) -> None:
     """The container: inside by its own address, outside by what is mapped to it."""
 
     async def run() -> None:

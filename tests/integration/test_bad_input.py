@@ -118,7 +118,7 @@ def test_a_broker_answers_valid_requests_after_many_connections_sent_random_byte
         '{"code":34,"opaque":7,"language":"KLINGON"}',
     ],
 )
-def test_nonstandard_json_headers_are_answered_or_close_the_connection(
+def test_each_request_with_a_nonstandard_json_header_is_answered_or_its_connection_is_closed(
     broker: flintmq.Broker, connect: Any, text: str
 ) -> None:
     """RocketMQ's JSON reader takes more than JSON; whatever ours makes of it, it must not be an accident."""
@@ -408,7 +408,7 @@ def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
-def test_a_connection_that_keeps_completing_frames_stays_open_although_each_read_ends_mid_frame(
+def test_a_connection_stays_open_if_each_read_completes_one_frame_and_ends_inside_the_next(
     configure: Any, connect: Any
 ) -> None:
     """A producer whose every read ends within a frame is the healthiest of all, however long it goes on."""

@@ -375,7 +375,7 @@ def test_a_failing_flush_strategy_of_a_plugin_is_never_switched_off(
         assert not told["switched_off"]
 
 
-def test_pulls_whose_message_filter_plugin_is_switched_off_are_refused(
+def test_pulls_are_refused_if_their_message_filter_plugin_is_switched_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Consumers would otherwise move past messages that the filter never examined."""

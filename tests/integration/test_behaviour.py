@@ -133,7 +133,9 @@ def test_a_held_pull_is_answered_only_when_a_message_with_a_subscribed_tag_arriv
     assert (answer.bodies, answer.next_offset) == ([b"2"], 3)
 
 
-def test_held_pulls_end_when_their_connection_or_the_broker_closes(configure: Any, connect: Any) -> None:
+def test_held_pulls_are_answered_when_the_broker_stops_and_dropped_when_their_connection_closes(
+    configure: Any, connect: Any
+) -> None:
     """Nothing is held for a client that left; one that waits when the broker stops is answered, not hung up on."""
     with flintmq.Broker(configure()) as broker:
         gone, waiting = connect(broker), connect(broker)
@@ -356,7 +358,9 @@ def test_a_stopped_broker_is_unregistered_at_the_name_server(configure: Any, con
         assert route(namesrv.address, "T") is None
 
 
-def test_a_hanging_name_server_does_not_block_the_broker(configure: Any, connect: Any) -> None:
+def test_a_broker_starts_registers_and_stops_although_one_of_two_name_servers_hangs(
+    configure: Any, connect: Any
+) -> None:
     """One of two name servers hangs: the broker starts, registers with the other, and stops."""
     with socket.socket() as hanging, flintmq.NameServer(configure()) as namesrv:
         hanging.bind(("127.0.0.1", 0))

@@ -83,7 +83,7 @@ def test_every_optional_feature_has_a_test_that_deletes_its_folder() -> None:
     }
 
 
-def test_the_documentation_of_optional_features_lists_the_settings_that_need_each_feature() -> None:
+def test_the_documentation_lists_all_settings_that_belong_to_each_optional_feature() -> None:
     """A name server asks for its own setting of access control; all others are a broker's."""
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", (ROOT / "docs/features.md").read_text(), re.MULTILINE)
     patterns = {

@@ -117,7 +117,7 @@ def test_a_broker_refuses_sends_after_a_failed_background_sync_of_the_log(
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_awaiting_an_in_process_put_raises_an_error_after_a_failed_sync_of_the_log(configure: Any) -> None:
+def test_awaiting_broker_put_raises_refused_error_after_a_failed_sync_of_the_log(configure: Any) -> None:
     """In-process the same promise: the await raises, and the status says FENCED."""
 
     async def live() -> None:
@@ -249,7 +249,7 @@ class Failing:
         register("consume_queue", make, essential=True)
 
 
-def test_sends_are_refused_while_a_dispatcher_that_cannot_be_skipped_fails(configure: Any, connect: Any) -> None:
+def test_sends_are_refused_while_the_dispatcher_of_consume_queues_raises_errors(configure: Any, connect: Any) -> None:
     """Messages that nobody can read must not be acknowledged; when the dispatcher works again, none is missing."""
     plugin = Failing()
     with flintmq.Broker(configure("flush.strategy=group_commit"), plugins=[plugin]) as broker:
@@ -289,7 +289,7 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def test_a_broker_loses_no_acknowledged_message_when_its_mounted_disk_becomes_full(
+def test_a_broker_loses_no_acknowledged_message_if_the_file_system_of_its_store_becomes_full(
     tmp_path: Path, unexpected: list[str]
 ) -> None:
     """No signal ends the process, nothing acknowledged is lost, and room that comes back is used."""
@@ -326,7 +326,7 @@ def test_a_broker_loses_no_acknowledged_message_when_its_mounted_disk_becomes_fu
     del broker
 
 
-def test_sends_continue_when_a_real_disk_has_space_again(tmp_path: Path, unexpected: list[str]) -> None:
+def test_sends_continue_after_space_is_freed_on_a_full_file_system(tmp_path: Path, unexpected: list[str]) -> None:
     """Somebody else's files filled the disk, and were deleted: nobody restarts the broker for that."""
     with mounted(tmp_path / "disk", "24m") as disk:
         config = settings(disk / "store", "flush.strategy=group_commit", *REAL)

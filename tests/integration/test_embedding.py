@@ -309,7 +309,7 @@ def test_a_put_from_another_event_loop_can_be_awaited_in_that_loop(configure: An
     run(live)
 
 
-def test_a_put_in_the_thread_of_the_event_loop_does_not_wait_for_that_loop(configure: Any) -> None:
+def test_a_put_called_on_the_thread_of_the_event_loop_does_not_deadlock(configure: Any) -> None:
     """A callback, a hook of ``with`` and a program whose loop rests just now would wait for themselves."""
     with asyncio.Runner() as runner:
         broker = flintmq.Broker(configure())
@@ -331,7 +331,7 @@ def test_a_put_in_the_thread_of_the_event_loop_does_not_wait_for_that_loop(confi
         assert other.call(on_the_loop) == 1
 
 
-def test_a_put_from_a_thread_while_the_event_loop_of_the_broker_does_not_run_is_an_error(
+def test_a_put_from_another_thread_raises_an_error_if_the_event_loop_of_the_broker_is_not_running(
     configure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so instead of hanging, and what it gave up is not stored later."""

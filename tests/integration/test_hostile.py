@@ -258,7 +258,7 @@ def test_memory_of_large_messages_is_released_after_the_messages_are_stored(brok
         time.sleep(0.05)
 
 
-def test_each_simulated_attack_holds_at_least_two_connections_to_the_broker_open(broker: BrokerProcess) -> None:
+def test_each_attack_program_opens_at_least_two_connections_to_the_broker(broker: BrokerProcess) -> None:
     """An attack that fails at once would be withstood by anybody: each still runs after a while, with connections."""
     pid = broker.process.pid
     before = sockets(pid)

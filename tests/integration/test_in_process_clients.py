@@ -465,7 +465,7 @@ def test_in_process_clients_cause_no_warnings_in_asyncio_debug_mode(
     assert not [str(one.message) for one in recwarn]
 
 
-def test_an_in_process_client_reaches_only_the_broker_object_that_it_was_given(
+def test_an_in_process_client_sends_only_to_the_broker_object_passed_to_its_constructor(
     configure: Any, unexpected: list[str]
 ) -> None:
     """Each client speaks to the broker that it was given, although none has an address to tell them apart by."""
@@ -484,7 +484,9 @@ def test_an_in_process_client_reaches_only_the_broker_object_that_it_was_given(
         assert "First" not in topics
 
 
-def test_a_forked_child_cannot_connect_in_process(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_forked_from_the_broker_process_cannot_connect_in_process(
+    configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with flintmq.Broker(configure(*ALONE)) as broker:
         monkeypatch.setattr(os, "getpid", lambda: -1)
         with pytest.raises(RemotingConnectError, match="forked"):
@@ -520,7 +522,7 @@ class HangingPlugin:
         return Response()
 
 
-def test_stopping_a_broker_fails_unanswered_in_process_requests_before_their_timeout(configure: Any) -> None:
+def test_an_unanswered_in_process_request_fails_as_soon_as_its_broker_has_stopped(configure: Any) -> None:
     """A request that is never answered ends with the connection, not with its client's timeout; and only at its own broker."""
     plugin = HangingPlugin()
 

@@ -65,21 +65,23 @@ def kill_again_and_again(
     return promises
 
 
-def test_kill_9_loses_no_message_with_group_commit(tmp_path: Path, effort: Callable[[int, int], int]) -> None:
+def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_group_commit(
+    tmp_path: Path, effort: Callable[[int, int], int]
+) -> None:
     """The promise of group commit, a few times."""
     kill_again_and_again(tmp_path / "store", effort(2, 5), "flush.strategy=group_commit")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kill_9_many_times_loses_no_message_with_group_commit(tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_group_commit_100_times(tmp_path: Path) -> None:
     """The promise of group commit at a hundred random moments, rolls of files and starts among them."""
     kills = int(os.environ.get("FLINTMQ_KILLS", "100"))
     kill_again_and_again(tmp_path / "store", kills, "flush.strategy=group_commit")
 
 
 @pytest.mark.slow
-def test_kill_9_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_flush_real_time(tmp_path: Path) -> None:
     """A killed process loses nothing that lies in the page cache, whatever was not synced."""
     kill_again_and_again(tmp_path / "store", 2, "flush.strategy=flush_real_time")
 
@@ -87,14 +89,14 @@ def test_kill_9_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.longest
 @pytest.mark.timeout(300)
-def test_kill_9_many_times_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
+def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_flush_real_time_30_times(tmp_path: Path) -> None:
     """More kills hit more moments of a write than the short test does."""
     kill_again_and_again(tmp_path / "store", 30, "flush.strategy=flush_real_time")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_kill_9_leaves_a_valid_log_with_commit_real_time(tmp_path: Path) -> None:
+def test_the_log_is_valid_after_sigkill_ends_a_broker_with_commit_real_time(tmp_path: Path) -> None:
     """With a pool, a kill may lose uncommitted messages, but leaves no hole, duplicate or partial message."""
     kill_again_and_again(
         tmp_path / "store",

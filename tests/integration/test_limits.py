@@ -78,7 +78,7 @@ def test_headers_with_too_many_fields_are_refused(broker: flintmq.Broker, connec
     assert wire.is_served()
 
 
-def test_the_number_of_connections_of_one_address_is_bounded(broker: flintmq.Broker, connect: Any) -> None:
+def test_the_number_of_connections_from_one_client_address_is_bounded(broker: flintmq.Broker, connect: Any) -> None:
     """Its further ones are closed, another address comes in, and places that became free are given again."""
     made = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(40)]
     try:
@@ -176,7 +176,7 @@ def test_broker_registrations_that_decompress_to_too_many_topics_or_bytes_are_re
         assert wire.ask(Code.REGISTER_BROKER, fields, plain).code == 0
 
 
-def test_a_slow_filtered_pull_is_answered_early_and_the_next_pull_continues_at_its_offset(
+def test_a_slow_filtered_pull_is_answered_early_with_the_offset_at_which_the_next_pull_continues(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Properties and expression are strangers': a pull that takes long is answered with how far it came, and the next one
@@ -230,7 +230,7 @@ def test_a_batch_with_the_maximum_number_of_messages_is_answered(broker: flintmq
     assert len(",".join(ids)) > 64 * 1024
 
 
-def test_a_header_beyond_the_limit_is_refused(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_request_header_longer_than_the_limit_is_refused(broker: flintmq.Broker, connect: Any) -> None:
     """A request is a stranger's: what would keep the loop for long is not read, and its connection goes on."""
     fields = {"topic": "T", "queueId": "0", "x": "y" * limits.HEADER_MAX_BYTES}
     wire = connect(broker)

@@ -29,7 +29,7 @@ def heartbeat(wire: Wire, group: str) -> int:
 
 
 @pytest.mark.parametrize("length", [120, 121, 200, 255])
-def test_a_consumer_group_with_a_long_name_is_administered_like_any_other_group(length: int) -> None:
+def test_admin_requests_about_a_consumer_group_with_a_very_long_name_are_accepted(length: int) -> None:
     """mqadmin and the console begin with the route of the group's retry topic, and end with deleting it."""
     group = "g" * length
     retry = f"%RETRY%{group}"

@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_the_recording_of_rocketmq_has_over_200_answered_and_over_100_connection_closing_frames() -> None:
+def test_rocketmqs_recorded_reactions_include_over_200_answers_and_over_100_closed_connections() -> None:
     """The comparison with the real broker would prove little if its recording were cut."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350
@@ -161,7 +161,7 @@ def test_frames_with_too_many_header_fields_are_refused(port: int, codec: int) -
     assert outcome.stays
 
 
-def test_a_sender_still_writing_a_too_long_frame_gets_the_refusal_before_the_connection_closes(port: int) -> None:
+def test_a_client_still_sending_a_too_long_frame_receives_the_error_answer(port: int) -> None:
     """Its sender is still writing when it is refused: the answer must not be lost with a connection that is reset."""
     header = framed(asking(f'"{"x" * 40_000}"').encode())[4:]
     data = struct.pack(">i", 40 << 20) + header + bytes((40 << 20) - len(header))

@@ -372,7 +372,9 @@ def test_a_wrong_replication_secret_is_logged_by_the_master_and_the_slave(
             assert end_of(slave) == 0
 
 
-def test_a_master_with_access_control_gives_its_tables_only_to_a_slave_that_signs_its_requests(tmp_path: Path) -> None:
+def test_a_master_with_access_control_sends_its_topic_table_only_to_a_slave_that_signs_its_requests(
+    tmp_path: Path,
+) -> None:
     """A slave signs what it asks its master, with the account it registers with; without one it is refused."""
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")

@@ -26,7 +26,7 @@ class LaterClock(SystemClock):
         return super().now_ms() + self.shift_ms
 
 
-def test_deleting_expired_log_files_by_request_moves_consumers_to_the_next_available_offset(
+def test_a_pull_from_log_files_that_were_deleted_on_request_returns_the_lowest_available_offset(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """329, a pull of what is gone, the record of it in OFFSET_MOVED_EVENT, and 306: what an operator does on a bad day."""

@@ -203,7 +203,7 @@ def test_a_broker_without_write_permission_refuses_every_kind_of_send_to_an_orde
     assert {way: answer.code for way, answer in ways_in(routed, "Ordered").items() if answer.code} == nobody
 
 
-def test_name_servers_with_conflicting_order_configurations_cause_no_endless_registrations(
+def test_different_ordered_topic_settings_of_two_name_servers_cause_no_endless_registrations(
     configure: Any, unexpected: list[str]
 ) -> None:
     """One was away when the order of a topic was configured: each answer would undo the other one's, with a registration."""

@@ -43,7 +43,7 @@ class VaultPlugin:
         register("vault", lambda context: LetEveryoneIn(context.settings))
 
 
-def test_no_request_code_returns_a_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:
+def test_no_answer_to_any_request_code_contains_a_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:
     """Each code is sent to broker and name server, without fields and with the fields of requests for settings."""
     config = load_config(
         None,

@@ -159,7 +159,9 @@ def test_a_default_processor_of_a_plugin_answers_unregistered_request_codes(conf
             assert told_errors(server) == {"watch": 2}
 
 
-def test_two_default_processors_are_refused_with_the_names_of_both_plugins(configure: Configure, at: str) -> None:
+def test_a_server_refuses_default_processors_of_two_plugins_and_names_both_plugins(
+    configure: Configure, at: str
+) -> None:
     """One server has one; two plugins for two servers are no conflict."""
     one, other = WatchPlugin("one", Watcher(), at), WatchPlugin("other", Watcher(), "both")
     with (
@@ -321,7 +323,9 @@ def test_rpc_hooks_can_change_answers_and_invalid_changes_of_an_answer_are_ignor
         assert told_errors(server) == {"watch": 2}
 
 
-def test_a_server_without_rpc_hooks_handles_requests_without_the_extra_code_for_hooks(configure: Configure) -> None:
+def test_requests_are_handled_by_the_code_path_without_hooks_if_no_plugin_registers_rpc_hooks(
+    configure: Configure,
+) -> None:
     """Hooks must cost nothing if no plugin has them, so the same functions read requests and write answers."""
     with serving(configure, "broker", []) as broker, connected(broker) as wire:
         wire.ask(UNKNOWN)

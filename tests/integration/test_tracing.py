@@ -69,7 +69,7 @@ def put(wire: Wire, topic: str = "Orders", body: bytes = b"hello", **properties:
     return answer
 
 
-def test_each_stage_of_a_message_has_a_trace_span_below_the_span_of_the_producer(
+def test_the_trace_spans_of_all_stages_of_a_message_descend_from_the_span_of_its_producer(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Ids, order in time and nesting, and what the conventions for messaging want to be said."""
@@ -354,7 +354,9 @@ def test_the_delivery_span_of_a_held_pull_begins_after_the_dispatch_span_ends(wi
     assert max(one.end_ns for one in named(spans, "dispatch")) <= named(spans, "deliver")[0].begin_ns
 
 
-def test_an_in_process_put_has_no_acknowledge_span(site: EmbeddedBroker, collector: Collector) -> None:
+def test_a_message_put_through_the_embedded_broker_object_has_no_acknowledge_span(
+    site: EmbeddedBroker, collector: Collector
+) -> None:
     """Nobody is answered over a connection."""
     site.put([flintmq.Message("Orders", b"hello", properties={"traceparent": SAMPLED})])
     spans = collector.wait_for(with_all(store=1, dispatch=1))

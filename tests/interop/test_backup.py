@@ -29,7 +29,9 @@ async def eventually_has(peer: Peer, expected: list[str], timeout_s: float) -> N
 
 
 @pytest.mark.timeout(300)
-def test_a_backup_of_a_running_java_broker_is_restored_for_java_and_flintmq_brokers(peer: Peer, tmp_path: Path) -> None:
+def test_java_and_flintmq_brokers_can_start_from_a_restored_backup_of_a_running_java_broker(
+    peer: Peer, tmp_path: Path
+) -> None:
     """Twice, so that the second backup goes on where the first has ended."""
     store, target = tmp_path / "store", tmp_path / "backup"
     with peer.name_server(), peer.broker(store, *SIZES):
@@ -61,7 +63,7 @@ def test_a_backup_of_a_running_java_broker_is_restored_for_java_and_flintmq_brok
 
 
 @pytest.mark.timeout(300)
-def test_a_flintmq_store_is_restored_for_a_java_broker(peer: Peer, tmp_path: Path) -> None:
+def test_a_java_broker_serves_all_messages_of_a_restored_backup_of_a_flintmq_store(peer: Peer, tmp_path: Path) -> None:
     """The way back to RocketMQ holds for backups as well."""
     store, target, restored = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     config = flint_config(store, peer)

@@ -187,7 +187,9 @@ async def is_stuck(look: Look) -> bool:
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.timeout(400)
-def test_the_cluster_view_shows_that_a_java_broker_is_killed_and_returns(tmp_path: Path, peer: Peer) -> None:
+def test_the_cluster_view_shows_a_killed_java_broker_as_missing_until_the_broker_has_restarted(
+    tmp_path: Path, peer: Peer
+) -> None:
     """By administration requests of RocketMQ 4.9 alone."""
     with peer.name_server():
         asyncio.run(watch(peer, tmp_path / "store"))

@@ -100,7 +100,9 @@ async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> As
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize("signed", [False, pytest.param(True, marks=pytest.mark.longest)])
-def test_every_mqadmin_command_works_with_a_flintmq_broker(peer: Peer, tmp_path: Path, signed: bool) -> None:
+def test_every_mqadmin_command_prints_its_expected_output_with_a_flintmq_broker(
+    peer: Peer, tmp_path: Path, signed: bool
+) -> None:
     """Also with access control, where mqadmin and all that it makes must sign."""
     overrides = access_control(tmp_path) if signed else ()
 
@@ -129,7 +131,9 @@ def test_every_mqadmin_command_works_with_a_flintmq_broker(peer: Peer, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_mqadmin_commands_for_access_control_work_with_a_flintmq_broker(peer: Peer, tmp_path: Path) -> None:
+def test_mqadmin_commands_for_access_control_print_their_expected_output_with_a_flintmq_broker(
+    peer: Peer, tmp_path: Path
+) -> None:
     async def run() -> list[str]:
         overrides = (*access_control(tmp_path), "acl.list_accounts=true")
         async with serving(tmp_path / "store", *overrides) as (name_server, broker):

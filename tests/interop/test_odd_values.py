@@ -49,7 +49,9 @@ def group(wire: Wire, name: str, value: object) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_java_broker_loads_unusual_values_that_flintmq_saved(peer: Peer, tmp_path: Path) -> None:
+def test_a_java_broker_loads_topics_and_groups_saved_by_flintmq_after_requests_with_invalid_values(
+    peer: Peer, tmp_path: Path
+) -> None:
     """It starts on the folder, and tells the same groups and topics as FlintMQ did."""
     store = tmp_path / "store"
     config = load_config(None, [f"store.path={store}", f"listen.port={peer.port}", *SIZES], {})

@@ -212,7 +212,7 @@ def test_a_plugin_listed_in_yaml_replaces_a_built_in_flush_strategy(installed: P
     assert kernel.registries.flush_strategies.pick("flush/group_commit").owner.built_in
 
 
-def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -> None:
+def test_a_plugin_that_is_installed_and_listed_in_the_configuration_is_loaded_once(installed: Path) -> None:
     """Whoever names it in the configuration as well, to be sure, must not be told that it exists twice."""
     (installed / "twice.py").write_text(
         "from flintmq.core.kernel.hookspecs import hookimpl\n"

@@ -209,7 +209,7 @@ def with_sorted_sets(body: bytes) -> bytes:
     return re.sub(rb'("(?:codeSet|tagsSet)":\[)([^]]*)', in_order, body)
 
 
-def test_recorded_bodies_are_encoded_unchanged(golden_frames: Frames) -> None:
+def test_decoding_and_encoding_a_recorded_body_gives_the_same_body(golden_frames: Frames) -> None:
     """Route data is asked for as strict JSON by these clients; all other bodies are fastjson's."""
     seen = set()
     for line, side, wire in wire_frames(golden_frames):
@@ -226,7 +226,7 @@ def test_recorded_bodies_are_encoded_unchanged(golden_frames: Frames) -> None:
     assert len(seen) == 40
 
 
-def test_recorded_registrations_are_encoded_and_compressed_unchanged(golden_frames: Frames) -> None:
+def test_decoding_and_encoding_a_recorded_broker_registration_body_gives_the_same_bytes(golden_frames: Frames) -> None:
     compressed_ones = 0
     for _, side, wire in wire_frames(golden_frames):
         command = decode_command(wire[4:])
@@ -246,7 +246,9 @@ def test_recorded_registrations_are_encoded_and_compressed_unchanged(golden_fram
     assert compressed_ones
 
 
-def test_answers_of_the_fast_encoders_equal_the_bytes_of_rocketmqs_answers(golden_frames: Frames) -> None:
+def test_optimized_encoders_of_send_and_pull_responses_produce_the_recorded_bytes_of_rocketmq(
+    golden_frames: Frames,
+) -> None:
     seen = set()
     for line, side, wire in wire_frames(golden_frames):
         codec, _, _ = split_frame(wire[4:])

@@ -43,7 +43,9 @@ def test_every_request_code_has_a_row_in_the_documentation(rows: dict[int, Any])
     assert {code: row[0] for code, row in rows.items()} == {int(code): code.name for code in RequestCode}
 
 
-def test_every_request_code_in_use_has_a_test(tool: ModuleType, rows: dict[int, Any]) -> None:
+def test_every_request_code_that_a_server_answers_or_sends_to_clients_has_a_test(
+    tool: ModuleType, rows: dict[int, Any]
+) -> None:
     """A processor that nobody asks in a test may answer anything."""
     broker, name_server = tool.answered_by()
     tests = tool.tested_by()

@@ -7,7 +7,7 @@ import pytest
 from flintmq.tests.support.effort import first
 
 
-def test_parametrized_cases_keep_their_order_and_cases_that_do_not_run_by_default_are_marked_slow() -> None:
+def test_parametrized_cases_outside_the_default_selection_are_marked_slow_and_keep_their_order() -> None:
     """In the order in which they were given, so that names of tests do not change."""
     found = first(["a", 2], ["a", ("b", 1), (2, "c"), "d"])
     assert [tuple(one.values) for one in found] == [("a",), ("b", 1), (2, "c"), ("d",)]

@@ -307,12 +307,12 @@ def test_the_history_checker_finds_each_planted_bug(bug: type[Model]) -> None:
     assert found & BUGS[bug], found
 
 
-def test_every_kind_of_violation_that_the_history_checker_reports_is_caused_by_some_planted_bug() -> None:
+def test_the_planted_bugs_cause_every_kind_of_violation_that_the_history_checker_can_report() -> None:
     """A check that no bug needs may be a check that does nothing."""
     assert set().union(*BUGS.values()) == set(KINDS)
 
 
-def test_checking_a_history_without_final_reads_is_an_error() -> None:
+def test_the_history_checker_raises_an_error_for_an_empty_history() -> None:
     """An empty history has no violation, and proves nothing."""
     with pytest.raises(ValueError, match="no final reads"):
         check(History())

@@ -53,7 +53,9 @@ def test_a_topic_has_queues_on_every_master(cluster: EmbeddedCluster) -> None:
             found |= {message.body for message in consumer.poll()}
 
 
-def test_a_slave_copies_its_master_again_after_their_connection_was_cut(cluster: EmbeddedCluster) -> None:
+def test_a_slave_copies_the_messages_that_it_missed_while_its_connection_to_the_master_was_cut(
+    cluster: EmbeddedCluster,
+) -> None:
     """The cut affects only the link of the slave, and clients still reach the master."""
     cluster.create_topic("T", 1)
     master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")
@@ -128,7 +130,7 @@ def test_delayed_messages_reach_slaves_and_restarted_brokers_after_virtual_time_
         assert bodies(down) == {b"timer", b"level"}
 
 
-def test_a_failed_start_of_a_member_stops_the_whole_cluster(tmp_path: Path) -> None:
+def test_an_embedded_cluster_stops_all_its_brokers_if_one_of_them_fails_to_start(tmp_path: Path) -> None:
     """The failed test must leave no listening socket behind."""
     cluster = EmbeddedCluster(tmp_path, settings=("flush.strategy=no-such",))
     with pytest.raises(FlintError, match="no-such"), cluster:

@@ -169,7 +169,7 @@ def test_a_retry_after_a_lost_answer_stores_a_message_twice(broker: EmbeddedBrok
     assert bodies(broker) == [b"once", b"twice", b"twice"]
 
 
-def test_a_delayed_answer_is_still_received(faults: Faults, producer: Producer) -> None:
+def test_a_client_receives_an_answer_that_a_scripted_fault_delays(faults: Faults, producer: Producer) -> None:
     """Only the scripted answer is delayed, and its content is unchanged."""
     fault = faults.delay_answer(SEND, 0.2, nth=2)
     producer.send(Message("T", b"at once"), timeout_ms=3_000)
@@ -219,7 +219,9 @@ def test_a_restarted_broker_keeps_its_messages_its_address_and_its_clients(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_delayed_messages_survive_a_crash_and_every_fault(tmp_path: Path, strategy: str) -> None:
+def test_delayed_messages_are_delivered_at_their_time_after_a_crash_a_network_cut_and_a_full_disk(
+    tmp_path: Path, strategy: str
+) -> None:
     """Faults and the clock in one test: advance() comes back whatever is broken, and what was synced comes at its time."""
     clock = VirtualClock()
     settings = [f"flush.strategy={strategy}"]

@@ -25,19 +25,21 @@ def snippets(pytester: pytest.Pytester) -> int:
 
 
 @pytest.mark.slow
-def test_every_snippet_of_the_testing_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
+def test_every_code_snippet_of_the_documentation_about_testing_passes(pytester: pytest.Pytester, snippets: int) -> None:
     """Nothing but FlintMQ's installation is needed; a warning is an error there as here."""
     assert snippets == 15
     pytester.runpytest_subprocess("-W", "error", "-p", "no:randomly").assert_outcomes(passed=snippets)
 
 
 @pytest.mark.slow
-def test_snippets_of_the_testing_page_pass_in_parallel_workers(pytester: pytest.Pytester, snippets: int) -> None:
+def test_code_snippets_of_the_documentation_about_testing_pass_in_parallel_pytest_workers(
+    pytester: pytest.Pytester, snippets: int
+) -> None:
     """Each worker's brokers have ports and folders of their own."""
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=snippets)
 
 
-def test_a_broker_without_the_virtual_clock_uses_real_time(pytester: pytest.Pytester) -> None:
+def test_a_test_broker_uses_real_time_if_the_test_does_not_request_the_virtual_clock(pytester: pytest.Pytester) -> None:
     """A test that knows nothing of the clock has a broker as everyone else has: a second's delay takes a second."""
     pytester.makepyfile("""
         import flintmq
@@ -70,7 +72,7 @@ def test_tests_that_share_a_broker_have_different_topics(pytester: pytest.Pytest
     pytester.runpytest_subprocess().assert_outcomes(passed=2)
 
 
-def test_the_pytest_entry_point_imports_only_itself_and_empty_packages() -> None:
+def test_importing_the_pytest_plugin_loads_no_other_flintmq_module_except_its_parent_packages() -> None:
     """Every start of pytest imports it, also in projects that do not use it."""
     code = "import sys, flintmq.testing.pytest_plugin; print(*sorted(n for n in sys.modules if 'flintmq' in n))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

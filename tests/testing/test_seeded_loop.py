@@ -36,7 +36,7 @@ def test_different_seeds_give_many_orders_of_tasks() -> None:
     assert len(orders) > 30
 
 
-def test_a_seeded_loop_without_recorded_scheduling_decisions_runs_tasks_in_the_order_of_asyncio() -> None:
+def test_a_seeded_loop_runs_tasks_in_the_order_of_asyncio_if_its_list_of_recorded_choices_is_empty() -> None:
     assert SeededLoop(Choices(recorded=[])).run(_workers(8)) == asyncio.run(_workers(8))
 
 

@@ -37,7 +37,9 @@ def loop() -> SeededLoop:
     return SeededLoop(Choices(1))
 
 
-def test_a_service_on_a_seeded_loop_runs_only_after_a_wakeup(loop: SeededLoop) -> None:
+def test_a_service_without_an_interval_on_a_seeded_event_loop_runs_a_round_only_after_a_wakeup(
+    loop: SeededLoop,
+) -> None:
     service = Service(loop)
 
     async def main() -> None:
@@ -54,7 +56,7 @@ def test_a_service_on_a_seeded_loop_runs_only_after_a_wakeup(loop: SeededLoop) -
     assert 10 < service.rounds[0] < 10.1
 
 
-def test_a_service_on_a_seeded_loop_waits_for_its_interval_and_pauses_after_each_round(loop: SeededLoop) -> None:
+def test_a_service_on_a_seeded_event_loop_starts_no_round_before_its_pause_has_ended(loop: SeededLoop) -> None:
     service = Service(loop, wait_s=1.0, rest_s=5.0)
 
     async def main() -> None:
@@ -86,7 +88,7 @@ def test_an_ended_service_on_a_seeded_loop_runs_no_more_rounds(loop: SeededLoop)
     assert service.finished == 1
 
 
-def test_a_repeated_call_on_a_seeded_loop_stops_when_its_end_function_is_called(loop: SeededLoop) -> None:
+def test_a_periodic_call_on_a_seeded_event_loop_stops_after_its_cancel_function_is_called(loop: SeededLoop) -> None:
     called: list[float] = []
 
     async def main() -> None:
@@ -99,7 +101,9 @@ def test_a_repeated_call_on_a_seeded_loop_stops_when_its_end_function_is_called(
     assert [int(at_s) for at_s in called] == [1, 2, 3]
 
 
-def test_a_worker_on_a_seeded_loop_returns_results_and_raises_errors(loop: SeededLoop) -> None:
+def test_a_worker_on_a_seeded_event_loop_returns_the_result_or_the_error_of_a_submitted_function(
+    loop: SeededLoop,
+) -> None:
     async def main() -> None:
         worker = threads_here().worker("test")
         assert worker.submit(divmod, 7, 2).result(0) == (3, 1)

@@ -49,7 +49,7 @@ def test_a_power_cut_can_remove_a_file_whose_folder_was_not_synced() -> None:
     assert FILE in point.power_cut("lost", random.Random(1)).files
 
 
-def test_simulated_disk_crashes_cover_every_kind_of_crash_and_are_equal_for_equal_seeds() -> None:
+def test_the_simulated_disk_generates_the_same_crash_states_of_every_kind_for_the_same_seed() -> None:
     """A failure that a crash test finds must be had again."""
     disk = SimulatedDisk()
     mapped(disk)
@@ -78,7 +78,7 @@ def test_a_scripted_disk_failure_can_occur_once_or_at_every_call() -> None:
     region.sync()
 
 
-def test_a_folder_created_for_a_file_that_cannot_be_created_is_removed() -> None:
+def test_a_failed_file_creation_removes_the_folder_that_was_created_for_the_file() -> None:
     """Nobody would make its name durable."""
     disk = SimulatedDisk()
     disk.fail(0, errno.EIO, operation="resize")
@@ -98,7 +98,7 @@ def test_a_write_beyond_the_allocated_bytes_is_an_error() -> None:
     region.write(4000, bytes(200))
 
 
-def test_concurrent_threads_do_not_damage_the_operation_journal_of_the_disk() -> None:
+def test_the_journal_of_disk_operations_stays_correct_if_threads_write_concurrently() -> None:
     """A broker's flush thread syncs while its loop writes."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)

@@ -105,7 +105,7 @@ def test_a_cut_network_connection_fails_at_both_ends() -> None:
     run(1, main)
 
 
-def test_no_bytes_and_no_connections_arrive_while_a_host_is_silent() -> None:
+def test_an_unresponsive_host_receives_no_bytes_and_accepts_no_connections() -> None:
     async def main(network: SimulatedNetwork, served: list[Peer]) -> None:
         client = await connect()
         network.silent.add((HOST, PORT))

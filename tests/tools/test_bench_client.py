@@ -44,7 +44,9 @@ def words(client: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("row", ["send-8", "consume"])
-def test_the_start_of_the_java_client_is_not_measured(bench_client: ModuleType, java_client: str, row: str) -> None:
+def test_the_measurement_excludes_the_startup_of_the_java_client(
+    bench_client: ModuleType, java_client: str, row: str
+) -> None:
     """It is 2 s of processor time, and would make a short run look five times as expensive."""
     figures = bench_client.theirs(words(java_client), row, "127.0.0.1:1", "T")
     assert figures == {"rate": 500.0, "cpu_us": pytest.approx(50)}

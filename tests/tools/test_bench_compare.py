@@ -120,7 +120,7 @@ def test_a_comparison_reads_the_results_printed_by_external_load_generators(
 
 
 @pytest.mark.slow
-def test_rates_of_simultaneous_load_generators_are_added_and_ratios_to_two_other_brokers_are_reported(
+def test_a_comparison_adds_rates_of_simultaneous_load_generators_and_reports_ratios_to_two_brokers(
     tool: RunTool, name_server: str, tmp_path: Path
 ) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
@@ -151,7 +151,7 @@ def test_rates_of_simultaneous_load_generators_are_added_and_ratios_to_two_other
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_a_comparison_refuses_rows_that_need_a_client_if_no_client_is_given(tool: RunTool) -> None:
+def test_the_benchmark_comparison_refuses_rows_of_the_java_client_without_the_option_client(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2

@@ -50,7 +50,9 @@ def test_the_check_of_public_types_reports_a_public_function_without_types(
 
 
 @pytest.mark.slow
-def test_pyright_finds_a_wrong_type_and_an_unneeded_ignore(public_types: ModuleType, tmp_path: Path) -> None:
+def test_pyright_reports_a_wrong_type_and_an_unneeded_type_ignore_comment(
+    public_types: ModuleType, tmp_path: Path
+) -> None:
     """The settings of the checkout apply, in which an unneeded ``type: ignore`` is an error, too."""
     if reason := public_types.missing():
         pytest.skip(reason)

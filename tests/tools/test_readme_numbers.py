@@ -28,7 +28,9 @@ def run_with(numbers: ModuleType, factor: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_line_of_the_readme_table_has_the_median_ratio_and_the_interval_of_the_ratio(numbers: ModuleType) -> None:
+def test_each_row_of_the_readme_table_shows_the_median_ratio_and_the_interval_of_that_ratio(
+    numbers: ModuleType,
+) -> None:
     """One lucky run, as the README once had, is seen in neither."""
     lines = numbers.table([run_with(numbers, factor) for factor in (0.5, 0.52, 0.51, 0.5, 0.2)])
     assert lines[0] == numbers.HEADER

@@ -66,7 +66,7 @@ def repository(tmp_path: Path) -> Path:
         ("../etc", None),
     ],
 )
-def test_each_repository_path_has_a_page_path_in_the_site_and_other_paths_have_none(
+def test_only_existing_repository_paths_have_a_page_path_in_the_documentation_site(
     hook: ModuleType, repository: Path, path: str, inside: str | None
 ) -> None:
     """A page is where its neighbours look for it, and nothing outside the repository gets into the site."""

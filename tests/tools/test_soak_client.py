@@ -181,7 +181,7 @@ def test_the_soak_reports_an_unfinished_task(soak_client: ModuleType, monkeypatc
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_clients_of_a_soak_test_reach_no_other_broker_on_the_port_while_their_broker_is_down(
+def test_soak_clients_cannot_reach_an_unrelated_broker_on_the_port_of_their_own_stopped_broker(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

@@ -259,7 +259,7 @@ def test_the_schema_is_valid_json_schema_of_its_declared_draft() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_the_schema_lists_nested_keys_by_name_and_matches_dotted_and_rocketmq_names_by_pattern() -> None:
+def test_the_schema_matches_dotted_keys_and_rocketmq_names_by_patterns_and_lists_all_other_keys() -> None:
     """Dotted and RocketMQ's names are taken; a list of four hundred names would be no help."""
     schema = json_schema(MODELS)
     assert set(schema["properties"]) == {name for name in (*KEYS, *SECTIONS) if "." not in name} | {"audit", "sink"}
@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_each_rule_that_a_schema_cannot_express_has_an_example_on_which_schema_and_loader_differ(
+def test_schema_and_loader_disagree_about_the_example_of_each_rule_that_a_schema_cannot_express(
     rule: str,
 ) -> None:
     """A rule that no file shows would only excuse mistakes."""
@@ -357,7 +357,7 @@ def test_each_rule_that_a_schema_cannot_express_has_an_example_on_which_schema_a
     assert (refusal(text) is None) is not taken
 
 
-def test_the_schema_allows_plugin_sections_only_at_the_top_level_and_under_flush() -> None:
+def test_the_schema_allows_plugin_sections_only_at_the_top_level_and_in_the_section_flush() -> None:
     """A plugin's section elsewhere cannot be written, so it is not offered."""
     schema = json_schema({"listen.mine": Target, "a.b": Target, "mine": Target})
     assert OPEN_SECTIONS == ("", "flush")

@@ -137,7 +137,9 @@ def test_flush_keys_of_the_file_and_the_command_line_together_select_the_strateg
     assert low.with_overrides(["flush.strategy=mine"]).config.flush.strategy == "mine"
 
 
-def test_the_command_line_overrides_environment_and_file_and_each_value_has_an_origin(tmp_path: Path) -> None:
+def test_the_origin_of_each_value_is_recorded_and_the_command_line_overrides_environment_and_file(
+    tmp_path: Path,
+) -> None:
     """``config show`` answers "why is it this?"."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker:\n  name: file\n  cluster: file\n  region: file\n")
@@ -166,7 +168,9 @@ def test_the_command_line_overrides_environment_and_file_and_each_value_has_an_o
         ("[a]", ("a",)),
     ],
 )
-def test_lists_have_yaml_syntax_in_every_source(text: str, names: tuple[str, ...]) -> None:
+def test_the_yaml_list_syntax_is_accepted_in_files_environment_variables_and_on_the_command_line(
+    text: str, names: tuple[str, ...]
+) -> None:
     """``dispatchers: [a, b]`` is what files and ``config show`` have, so people type it after ``--set``, too; it once made
     the names ``[a`` and ``b]``."""
     for loaded in (

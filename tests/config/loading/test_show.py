@@ -69,7 +69,7 @@ def test_config_show_hides_the_values_of_secrets() -> None:
     assert display(None, secret) == "null"
 
 
-def test_texts_that_yaml_could_read_as_other_values_are_quoted() -> None:
+def test_strings_that_yaml_could_parse_as_other_types_are_quoted() -> None:
     """Other tools read these files too."""
     spec = FieldSpec()
     assert [yaml_value(text, spec) for text in ("no", "04", "a b", "x", "./p", "1s", "~", "", "a:")] == [

@@ -81,7 +81,7 @@ def test_a_file_without_content_is_an_empty_configuration(content: str) -> None:
     assert parse_yaml(content, "f.yaml").entries == {}
 
 
-def test_yaml_scalars_are_read_as_text() -> None:
+def test_yaml_values_are_read_as_text_without_type_conversion() -> None:
     """YAML's guesses (``on`` is true, ``04`` is octal, ``1:30`` is 90) must not reach a setting."""
     mapping = parse_yaml("a: on\nb: 04\nc: 1:30\nd: ~\ne: '~'\nf: 1_000\n<<: x\n", "f.yaml")
     texts = {name: node.text for name, node in mapping.entries.items() if isinstance(node, RawScalar)}

@@ -65,7 +65,7 @@ def test_every_property_of_a_small_broker_conf_is_imported() -> None:
     assert (config.admission.send_wait_ms, config.admission.page_cache_busy_ms) == (5_000, 5_000)
 
 
-def test_a_broker_conf_with_composite_keys_escapes_and_continuation_lines_is_imported() -> None:
+def test_composite_keys_escapes_and_continuation_lines_of_a_broker_conf_are_imported() -> None:
     """Composite keys, other units, escapes, continuation lines."""
     result = import_broker_conf(LARGE)
     config = load_text(result.yaml).config
@@ -84,7 +84,7 @@ def test_a_broker_conf_with_composite_keys_escapes_and_continuation_lines_is_imp
     )
 
 
-def test_the_error_about_a_java_properties_file_read_as_yaml_names_the_import_command(tmp_path: Path) -> None:
+def test_reading_a_java_properties_file_as_yaml_raises_an_error_that_names_the_import_command(tmp_path: Path) -> None:
     """Java separates keys by a blank, too; under another name than ``.conf`` nothing says that it is Java's."""
     file = tmp_path / "settings.txt"
     file.write_text("brokerName moved\nbrokerId 0\n")
@@ -213,7 +213,7 @@ def test_properties_without_a_value_are_ignored(tmp_path: Path) -> None:
     assert [(entry.name, entry.why) for entry in loaded.ignored] == [("brokerIP1", "it has no value")]
 
 
-def test_a_broker_conf_can_have_dotted_names_and_its_secrets_are_never_shown(tmp_path: Path) -> None:
+def test_secrets_in_a_broker_conf_never_appear_in_warnings_or_in_the_imported_yaml(tmp_path: Path) -> None:
     """What RocketMQ has no word for can stand in the same file; a stranger's secret is not printed by a warning."""
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nha.secret=0123456789abcdef\nadminSecretKey=hush\nflush.group_commit.interval_ms=5\n")
@@ -298,7 +298,7 @@ def test_a_malformed_escape_in_properties_is_refused() -> None:
 
 
 @given(st.text(max_size=200) | st.text("ab=:\\ \n\r#!u0", max_size=60))
-def test_any_text_is_imported_as_a_broker_conf_or_refused_with_a_config_error(text: str) -> None:
+def test_importing_arbitrary_text_as_a_broker_conf_succeeds_or_raises_config_error(text: str) -> None:
     """And what comes out always loads."""
     try:
         result = import_broker_conf(text)

@@ -56,7 +56,7 @@ def test_every_key_has_a_docstring_and_a_default_within_its_range() -> None:
             assert key.spec.maximum is not None, name
 
 
-def test_keys_with_a_unit_suffix_have_that_unit() -> None:
+def test_the_unit_of_a_setting_equals_the_unit_suffix_of_its_name() -> None:
     """A key that ends in ``_ms`` but is read as seconds would be off by a thousand."""
     units = {"_ms": "ms", "_bytes": "bytes", "_hours": "hours"}
     for name, key in KEYS.items():
@@ -110,7 +110,7 @@ def test_a_malformed_plugin_reference_is_refused(target: str) -> None:
         PluginRef(target)
 
 
-def test_listen_port_is_the_port_of_the_broker_or_of_the_name_server_by_role() -> None:
+def test_the_rocketmq_setting_listen_port_sets_the_port_of_the_broker_or_of_the_name_server() -> None:
     """RocketMQ uses the same names for both programs."""
     assert aliases("broker")["listenPort"] == ("listen.port",)
     assert aliases("namesrv")["listenPort"] == ("nameserver.port",)
@@ -120,7 +120,7 @@ def test_listen_port_is_the_port_of_the_broker_or_of_the_name_server_by_role() -
     assert "brokerName" not in aliases_in("flush")
 
 
-def test_only_four_rocketmq_names_of_flush_settings_set_more_than_one_key() -> None:
+def test_only_four_rocketmq_setting_names_map_to_more_than_one_flintmq_setting() -> None:
     """A RocketMQ name that sets two keys by accident would make one of them unreachable."""
     doubled = {alias for alias, names in aliases("broker").items() if len(names) > 1}
     intervals = {"flushIntervalCommitLog", "flushCommitLogThoroughInterval"}

@@ -150,5 +150,5 @@ def test_host_names_and_ip_addresses_with_a_port_are_valid_broker_addresses(text
         ),
     ],
 )
-def test_malformed_addresses_are_invalid(text: str) -> None:
+def test_empty_text_urls_and_addresses_without_a_valid_port_are_not_broker_addresses(text: str) -> None:
     assert not is_address(text)

@@ -42,7 +42,7 @@ def test_an_unknown_alarm_level_is_refused() -> None:
         Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]
 
 
-def test_the_level_of_a_disk_alarm_is_determined_from_the_used_ratio_alone() -> None:
+def test_the_level_of_a_disk_alarm_depends_only_on_the_used_fraction_of_the_disk() -> None:
     """A RocketMQ broker tells nothing else."""
     limits = {"nearly_full_ratio": 0.85, "full_ratio": 0.9}
     found = [disk_used("/a", ratio, **limits) for ratio in (0.85, 0.86, 0.91)]

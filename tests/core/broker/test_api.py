@@ -40,7 +40,7 @@ def reachable(api: BrokerApi) -> dict[str, int]:
     return {name: 1 if name in methods else len(public(getattr(api, name))) for name in public(BrokerApi)}
 
 
-def test_the_number_of_public_members_of_the_broker_api_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_public_members_of_the_broker_api_does_not_exceed_a_fixed_limit(tmp_path: Path) -> None:
     """The test counts at a running broker, so that no member hides behind a protocol."""
 
     async def live() -> dict[str, int]:
@@ -119,7 +119,7 @@ def assignments(source: str, path: str = "") -> Iterator[Assigned]:
         ("found = api.topics.select('T')", 0),
     ],
 )
-def test_the_source_check_finds_assignments_to_attributes_of_the_broker(source: str, count: int) -> None:
+def test_the_source_code_check_finds_each_assignment_to_an_attribute_of_the_broker(source: str, count: int) -> None:
     assert len([*assignments(source)]) == count
 
 

@@ -38,7 +38,7 @@ def test_the_size_histograms_count_each_message_of_an_append_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_appends_waiting_to_be_added_to_histograms_are_bounded_in_number_and_all_are_counted() -> None:
+def test_statistics_count_every_append_although_the_list_of_uncounted_appends_has_a_maximum_length() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures

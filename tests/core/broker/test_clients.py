@@ -67,7 +67,7 @@ def test_a_group_with_notifications_off_is_not_notified_of_membership_changes() 
     assert notices(a) == []
 
 
-def test_the_newest_subscription_wins_and_omitted_topics_are_removed() -> None:
+def test_a_group_keeps_the_newest_subscription_and_drops_topics_that_a_heartbeat_omits() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b = RecordingChannel(), RecordingChannel()
     consumers.register(
@@ -157,7 +157,7 @@ def test_silent_consumers_expire_and_the_remaining_members_of_the_group_are_noti
     assert notices(a) == ["g"]
 
 
-def test_group_members_and_groups_per_connection_and_subscriptions_per_heartbeat_are_limited(
+def test_members_per_group_groups_per_connection_and_subscriptions_per_heartbeat_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)
@@ -258,7 +258,7 @@ def test_consumers_that_return_after_a_broker_restart_cause_no_rebalance() -> No
     assert sorted(info.client_ids) == ["a", "b", "c"]
 
 
-def test_consumers_that_do_not_return_after_a_restart_are_dropped_and_their_groups_notified() -> None:
+def test_consumers_that_do_not_reconnect_after_a_restart_are_removed_and_their_groups_are_notified() -> None:
     """Their queues would be nobody's."""
     consumers = ConsumerTable(ManualClock())
     gone: list[str] = []
@@ -289,7 +289,7 @@ def test_a_consumer_registered_before_a_restart_can_unregister_without_a_heartbe
     assert consumers.find("g") is None
 
 
-def test_members_not_yet_reconnected_after_a_restart_stay_when_a_reconnected_member_disconnects() -> None:
+def test_a_disconnecting_member_does_not_remove_members_that_have_yet_to_reconnect_after_a_restart() -> None:
     """The connection of the one that came back may be lost again."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -324,7 +324,7 @@ def test_the_change_counter_of_consumer_registrations_grows_only_when_a_registra
     assert grew()
 
 
-def test_a_client_id_used_by_two_processes_is_logged_a_single_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_id_shared_by_two_processes_is_logged_only_once(caplog: pytest.LogCaptureFixture) -> None:
     """Both get the same queues, and every message is consumed twice."""
     clock = ManualClock()
     consumers = ConsumerTable(clock)
@@ -375,7 +375,9 @@ def test_a_reconnected_client_is_not_reported_as_sharing_its_id() -> None:
     assert list(consumers.shared_ids()) == []
 
 
-def test_the_size_of_subscriptions_is_bounded_per_connection_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_subscriptions_is_limited_per_connection_and_over_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A connection could be in 4,096 groups with 1 MB of subscriptions in each: no rights are needed for that."""
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES", 10_000)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_MAX_BYTES", 15_000)

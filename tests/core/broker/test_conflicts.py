@@ -83,7 +83,7 @@ def test_a_conflict_between_two_members_names_both_members() -> None:
     assert describe_conflicts(found) == "subscription to T: 'x' of b, nothing of a"
 
 
-def test_consume_from_where_conflicts_only_in_clustering_push_groups() -> None:
+def test_consume_from_where_may_differ_between_members_that_broadcast_or_pull() -> None:
     """Who broadcasts keeps offsets of its own, and who pulls begins where it likes."""
     for more in ({"model": "BROADCASTING"}, {"kind": "CONSUME_ACTIVELY"}):
         assert find_conflicts({"a": member(("T", "*"), **more), "b": member(("T", "*"), start=FIRST, **more)}) == ()
@@ -135,7 +135,9 @@ def test_conflicts_do_not_depend_on_the_order_of_members(members: dict[str, Beha
 
 
 @given(st.integers(3, 12), behaviours)
-def test_a_single_member_that_differs_from_all_other_members_is_reported_alone(count: int, odd: Behaviour) -> None:
+def test_only_the_member_that_differs_from_all_other_members_is_reported_as_conflicting(
+    count: int, odd: Behaviour
+) -> None:
     """The operator must be pointed at the wrong member, and not at those that agree."""
     members = {f"m{number}": USUAL for number in range(count)} | {"odd": odd}
     found = find_conflicts(members)

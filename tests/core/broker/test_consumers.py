@@ -21,7 +21,7 @@ def joined(group: ConsumerGroupInfo, client_id: str, *topics: SubscriptionData) 
     return channel
 
 
-def test_a_group_has_one_member_per_connection_however_often_the_member_sends_heartbeats() -> None:
+def test_a_group_has_one_member_per_connection_and_repeated_heartbeats_add_none() -> None:
     """Each new one starts a rebalance of the whole group; a heartbeat must not."""
     group = ConsumerGroupInfo("g")
     channel = joined(group, "one", subscription("T"))
@@ -37,7 +37,7 @@ def test_a_group_has_one_member_per_connection_however_often_the_member_sends_he
     assert not group.remove_member(second)
 
 
-def test_the_subscription_with_the_newest_version_wins() -> None:
+def test_a_group_uses_the_newest_version_among_its_members_subscriptions_to_a_topic() -> None:
     """RocketMQ's rule: one expression per topic and group, the youngest version's."""
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T", "new", 5))
@@ -68,7 +68,7 @@ def test_conflicts_of_subscriptions_name_the_members_that_differ_from_the_majori
     assert group.conflicts() == ()
 
 
-def test_the_last_heartbeat_sets_the_message_model_and_a_conflict_names_the_conflicting_member() -> None:
+def test_the_last_heartbeat_sets_the_message_model_of_a_group_and_conflicting_members_are_named() -> None:
     """A member that broadcasts beside others that share."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):

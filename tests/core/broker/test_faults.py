@@ -85,7 +85,7 @@ def test_a_single_alarm_stays_raised_while_refused_and_successful_sends_alternat
     assert watched.alarms() == [], "the last send was taken"
 
 
-def test_a_fault_that_recurs_within_seconds_keeps_the_long_pause_between_its_log_lines(watched: Watched) -> None:
+def test_log_lines_about_a_fault_stay_far_apart_if_the_fault_recurs_within_seconds(watched: Watched) -> None:
     """A disk at its limit: full, free and full again each few seconds."""
     for _ in range(12):
         watched.faults.refused(refusal("store.disk_full"))
@@ -99,7 +99,7 @@ def test_a_fault_that_recurs_within_seconds_keeps_the_long_pause_between_its_log
     assert len(watched.lines()) == 1
 
 
-def test_a_durability_alarm_ends_only_with_a_durable_message(watched: Watched) -> None:
+def test_a_durability_alarm_ends_only_after_a_message_is_stored_durably(watched: Watched) -> None:
     """A slave that is missing costs no append: only a promise that is kept ends the alarm."""
     for reason in ("ha.no_slave", "ha.timeout", "flush.timeout"):
         watched.faults.refused(refusal(reason))
@@ -110,7 +110,9 @@ def test_a_durability_alarm_ends_only_with_a_durable_message(watched: Watched) -
     assert watched.alarms() == []
 
 
-def test_refusals_by_flow_control_raise_an_alarm_only_if_they_continue(watched: Watched) -> None:
+def test_refusals_by_flow_control_raise_an_alarm_only_if_they_continue_for_more_than_10_seconds(
+    watched: Watched,
+) -> None:
     """A peak of some seconds is what flow control is for."""
     for _ in range(25):
         watched.faults.refused(refusal("admission.page_cache_busy"))
@@ -141,7 +143,7 @@ def test_sends_refused_because_of_client_errors_raise_no_alarm(watched: Watched)
     assert (watched.alarms(), watched.lines(), watched.faults.are_some) == ([], [], False)
 
 
-def test_a_table_file_that_cannot_be_written_raises_an_alarm_until_a_write_succeeds(watched: Watched) -> None:
+def test_an_alarm_is_raised_while_the_consumer_offset_file_cannot_be_written(watched: Watched) -> None:
     """Tried every five seconds: the log has a line now and then."""
     for _ in range(10):
         watched.faults.not_written("consumer offsets", StoreError("offsets.json: no room"))

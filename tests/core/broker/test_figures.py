@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
 
-def test_other_sources_override_runtime_figures_of_the_source_that_is_called_first() -> None:
+def test_values_from_the_first_source_of_runtime_figures_are_overridden_by_later_sources() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(lambda: {"b": "of a service", "c": 3})
     figures.add(lambda: {"a": 1, "b": 2}, first=True)

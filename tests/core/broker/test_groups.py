@@ -70,7 +70,7 @@ def test_missing_fields_of_a_group_in_json_get_defaults_and_unknown_fields_are_i
     assert read_as(fastjson.loads(fastjson.dumps(one)), SubscriptionGroupConfig) == one
 
 
-def test_a_slave_replaces_its_groups_by_the_masters_table() -> None:
+def test_a_slave_replaces_its_group_table_by_the_group_table_of_its_master() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {}}, "dataVersion": {"counter": 2}})
     assert [config.group_name for config in groups] == ["g"]

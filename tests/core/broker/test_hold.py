@@ -170,7 +170,7 @@ def test_a_resumed_pull_can_be_held_again_by_its_own_callback() -> None:
 
 
 @pytest.mark.parametrize("key", ["held_max", "held_per_connection_max"])
-def test_held_pulls_beyond_a_limit_are_refused_with_the_name_of_its_setting(key: str) -> None:
+def test_the_refusal_of_held_pulls_beyond_a_limit_names_the_setting_of_that_limit(key: str) -> None:
     """One connection must not take the place of all others; who is refused is not told that nothing was found, because
     then it would ask again at once."""
     held = Held(**{key: 2})
@@ -206,7 +206,7 @@ def test_message_arrivals_in_a_queue_stay_fast_with_100000_held_pulls_on_other_t
     assert held.service.next_deadline_s is None
 
 
-def test_deadlines_of_held_pulls_that_have_ended_are_removed() -> None:
+def test_the_deadline_of_a_held_pull_is_removed_after_the_pull_has_ended() -> None:
     held = Held()
     keep = held.hold(10**9, 15_000, queue_id=3)
     for queue_offset in range(5_000):

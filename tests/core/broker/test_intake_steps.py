@@ -43,7 +43,7 @@ def message(topic: str = "T", **properties: str) -> MessageExtBrokerInner:
     return MessageExtBrokerInner(topic, 0, b"", properties, b"", 0, bytes(8), bytes(8))
 
 
-def test_plugins_steps_for_incoming_messages_are_called_in_order_until_one_accepts_the_message() -> None:
+def test_plugin_steps_process_an_incoming_message_in_order_until_one_step_accepts_the_message() -> None:
     """Two features that both redirect one message would lose where it was meant to go."""
     first, second, third = Step("A", to="WAITS"), Step("A", "B"), Step(prefixes=("%R%",))
     steps = IntakeSteps([first, second, third])
@@ -60,21 +60,21 @@ def test_plugins_steps_for_incoming_messages_are_called_in_order_until_one_accep
     assert steps.topic_prefixes == ("%R%",)
 
 
-def test_later_steps_see_the_changes_of_an_earlier_plugin_step_that_declined_an_incoming_message() -> None:
+def test_a_message_changed_by_a_plugin_step_that_declines_it_is_passed_changed_to_the_next_step() -> None:
     """A dead letter lies in another topic than it was sent to: later steps judge it by the new one."""
     moves, last = Step(prefixes=("%R%",), to="%D%g", takes=False), Step(prefixes=("%D%",))
     assert IntakeSteps([moves, last]).take(message("%R%g"))
     assert last.asked == [("%D%g", None)]
 
 
-def test_a_plugins_step_with_an_empty_topic_prefix_is_called_for_every_incoming_message() -> None:
+def test_a_plugin_step_registered_for_the_empty_topic_prefix_gets_every_incoming_message() -> None:
     """A quota or an encryption looks at all of them."""
     every = Step(prefixes=("",), takes=False)
     assert not IntakeSteps([every]).take(message())
     assert every.asked == [("T", None)]
 
 
-def test_a_plugins_step_can_refuse_whole_batches_and_half_messages_before_they_are_stored() -> None:
+def test_a_plugin_step_can_refuse_a_batch_or_a_half_message_before_the_message_is_stored() -> None:
     """A half message is acknowledged before the step that refuses it in the end would be asked."""
     steps: Any = IntakeSteps([Step("A"), Strict("A")])
     with pytest.raises(RefusedError, match="never"):

@@ -80,7 +80,7 @@ def test_the_lag_watch_removes_groups_without_recent_samples() -> None:
     assert [alarm.subject for alarm in watch.alarms()] == ["H"]
 
 
-def test_a_limit_of_0_switches_the_lag_watch_off() -> None:
+def test_a_lag_limit_of_0_disables_the_monitoring_of_group_lag() -> None:
     """The way to switch it off."""
     watch = LagWatch(0, WINDOW_S)
     for number in range(9):

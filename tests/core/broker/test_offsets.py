@@ -187,7 +187,7 @@ def test_the_offset_file_written_in_pieces_has_the_text_that_rocketmq_writes(cou
     assert b"".join(offsets._pieces()).decode() == whole
 
 
-def test_a_removal_of_consumer_offsets_is_durable_before_the_offset_file_is_written(tmp_path: Path) -> None:
+def test_a_removal_of_consumer_offsets_survives_a_kill_before_the_next_write_of_the_offset_file(tmp_path: Path) -> None:
     """A process that is killed gives no offsets of a deleted topic, group or queue to a new one of that name."""
     offsets = kept(tmp_path)
     for topic, group, queue_id in (("T", "g", 0), ("T", "h", 0), ("U", "g", 0), ("U", "g", 1), ("V", "h", 0)):

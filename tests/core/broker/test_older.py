@@ -139,7 +139,7 @@ def test_a_pull_gets_offset_too_small_if_the_archive_of_deleted_messages_lacks_t
 
 
 @pytest.mark.parametrize("spoil", ["other", "damaged", "foreign"])
-def test_damaged_or_unrequested_records_from_an_archive_of_deleted_messages_are_counted_not_delivered(
+def test_damaged_or_unrequested_records_from_an_archive_count_as_errors_and_are_not_delivered(
     tmp_path: Path, spoil: str
 ) -> None:
     """Bytes that come from far away are checked: their sums, and that they are the messages that were asked for."""

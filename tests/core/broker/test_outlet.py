@@ -131,7 +131,7 @@ def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
         ({"expression": "A"}, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 2, False),
     ],
 )
-def test_a_pull_without_messages_returns_the_next_offset_and_whether_the_pull_may_be_held(
+def test_a_pull_without_messages_returns_the_next_offset_and_whether_long_polling_is_allowed(
     at: Outlet, fields: dict[str, Any], code: int, status: str, next_offset: int, may_wait: bool
 ) -> None:
     """A wait is worth it only if nothing is there yet."""
@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_an_invalid_pull_is_refused_with_rocketmqs_codes_and_remarks_in_rocketmqs_order_of_checks(at: Outlet) -> None:
+def test_invalid_pulls_get_rocketmqs_codes_and_remarks_and_are_checked_in_rocketmqs_order(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}
@@ -412,7 +412,7 @@ def test_a_held_pull_ends_at_its_timeout(at: Outlet) -> None:
     assert len(at.woken) == 3
 
 
-def test_a_held_pull_ends_if_its_connection_closes_or_it_is_canceled(at: Outlet) -> None:
+def test_canceling_a_held_pull_or_closing_its_connection_removes_the_held_pull(at: Outlet) -> None:
     """Nobody is woken then; cancelling again does nothing."""
     held = at.outlet.hold(wanted(), 15_000, at.woken.append)
     at.outlet.cancel(held)
@@ -428,7 +428,7 @@ def test_a_held_pull_ends_if_its_connection_closes_or_it_is_canceled(at: Outlet)
 # --- any queue of a topic ---
 
 
-def test_a_wait_for_any_queue_of_a_topic_is_woken_by_a_put_and_commits_no_offset(at: Outlet) -> None:
+def test_a_long_poll_on_all_queues_of_a_topic_is_woken_by_a_new_message_in_any_of_the_queues(at: Outlet) -> None:
     """The wait must also see queues that nobody has read and topics created later."""
     at.put("before", queue_id=3)
     first = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -444,7 +444,7 @@ def test_a_wait_for_any_queue_of_a_topic_is_woken_by_a_put_and_commits_no_offset
     assert len(at.state.outlet.held) == 0
 
 
-def test_the_periodic_check_wakes_a_wait_for_any_queue_if_the_arrival_was_not_reported(at: Outlet) -> None:
+def test_the_periodic_check_wakes_a_long_poll_on_all_queues_if_a_new_message_was_not_reported(at: Outlet) -> None:
     """The periodic check compares the ends of the topic's queues with those at the beginning of the wait."""
     at.put("before")
     held = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -455,7 +455,7 @@ def test_the_periodic_check_wakes_a_wait_for_any_queue_if_the_arrival_was_not_re
     assert at.woken == [held]
 
 
-def test_a_wait_for_any_queue_of_a_topic_respects_its_timeout_and_its_filter(at: Outlet) -> None:
+def test_a_long_poll_on_all_queues_of_a_topic_obeys_its_timeout_and_its_message_filter(at: Outlet) -> None:
     message_filter = at.outlet.filter_of(build_subscription("T", "A"))
     held = at.outlet.hold_any("T", at.woken.append, 1_000, message_filter=message_filter)
     at.put("b", tags="B", queue_id=1)
@@ -468,7 +468,7 @@ def test_a_wait_for_any_queue_of_a_topic_respects_its_timeout_and_its_filter(at:
 # --- for features ---
 
 
-def test_the_broker_can_read_a_queue_without_a_consumer_group_or_permission(at: Outlet) -> None:
+def test_reading_a_queue_inside_the_broker_needs_no_consumer_group_and_no_read_permission(at: Outlet) -> None:
     """Nothing is checked, made or counted; a queue that does not exist is empty."""
     at.put("one", "two", tags="A")
     at.configure(broker={"permission": WRITE})

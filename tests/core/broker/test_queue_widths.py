@@ -19,7 +19,7 @@ def unread(widths: QueueWidths) -> dict[str, range]:
     return {config.topic_name: queue_ids for config, queue_ids in widths}
 
 
-def test_the_largest_former_queue_count_of_a_topic_is_kept_until_the_topic_gets_more_queues() -> None:
+def test_the_largest_queue_count_that_a_topic_ever_had_is_remembered_until_the_topic_is_deleted() -> None:
     """Step by step, and from the widest that it ever was."""
     topics = TopicConfigManager(None, ManualClock(), {})
     for read, write, beyond, all_queues in (
@@ -40,7 +40,7 @@ def test_the_largest_former_queue_count_of_a_topic_is_kept_until_the_topic_gets_
     assert topics.widths.queue_ids("unknown") == range(0)
 
 
-def test_former_queue_counts_survive_a_smaller_table_of_the_master_and_include_queues_on_disk() -> None:
+def test_a_slave_keeps_the_largest_queue_count_of_a_topic_if_its_master_sends_a_smaller_count() -> None:
     """A slave takes over the table of its master; a start finds queues on disk."""
     topics = TopicConfigManager(None, ManualClock(), {"T": topic(8, 8)})
     other = TopicConfigManager(None, ManualClock(), {"T": topic(4, 4)})

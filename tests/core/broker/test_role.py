@@ -24,7 +24,9 @@ from flintmq.tests.support.roles import become_master, become_slave, on_loop
 @pytest.mark.parametrize(
     ("kind", "broker_id", "takes_writes"), [(ASYNC_MASTER, 0, True), (SYNC_MASTER, 0, True), (SLAVE, 1, False)]
 )
-def test_only_a_slave_refuses_writes(kind: str, broker_id: int, takes_writes: bool) -> None:
+def test_synchronous_and_asynchronous_masters_accept_writes_and_slaves_refuse_writes(
+    kind: str, broker_id: int, takes_writes: bool
+) -> None:
     """Both masters do."""
     role = Role(kind, broker_id)
     assert (role.kind, role.broker_id, role.epoch, role.takes_writes) == (kind, broker_id, 0, takes_writes)
@@ -75,7 +77,7 @@ def test_a_broker_refuses_writes_after_a_failed_role_change() -> None:
     assert role.takes_writes
 
 
-def test_a_feature_is_started_and_stopped_when_its_condition_on_the_broker_role_changes() -> None:
+def test_a_feature_for_masters_stops_on_demotion_to_slave_and_starts_on_promotion_to_master() -> None:
     """It starts and stops once for each time that the condition begins to hold, however often the role changes meanwhile."""
     role, told = Role(), list[str]()
 

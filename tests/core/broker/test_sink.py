@@ -41,7 +41,7 @@ def test_messages_put_into_the_store_are_counted_and_visible_to_consumers(tmp_pa
         asyncio.run(stored.acknowledge())
 
 
-def test_an_appended_message_is_visible_after_dispatch(tmp_path: Path) -> None:
+def test_an_appended_message_is_visible_to_consumers_only_after_dispatch(tmp_path: Path) -> None:
     """Sends are answered before consumers are woken."""
     with opened(tmp_path) as store:
         sink, stats = sink_of(store)
@@ -141,7 +141,7 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_unflushed_messages_are_acknowledged_only_in_strict_mode_and_only_if_the_store_is_unfenced(
+def test_an_unflushed_message_is_refused_unless_the_mode_is_strict_rocketmq_and_the_store_unfenced(
     status: FlushStatus, strict: bool
 ) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""

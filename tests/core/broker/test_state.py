@@ -40,7 +40,7 @@ class Loop:
             call()
 
 
-def test_the_event_loop_stops_dispatching_once_another_thread_closes_the_store() -> None:
+def test_the_event_loop_dispatches_no_records_after_another_thread_begins_to_close_the_store() -> None:
     """A flush that ends while the store is being closed on another thread must not make the loop dispatch beside it."""
     state: Any = state_of(store=CountingStore(), loop=Loop())
     state.progressed()
@@ -59,7 +59,7 @@ def test_the_event_loop_stops_dispatching_once_another_thread_closes_the_store()
     assert not state.loop.calls
 
 
-def test_records_are_dispatched_once_per_event_loop_iteration_despite_repeated_calls() -> None:
+def test_repeated_dispatch_calls_in_one_event_loop_iteration_run_only_one_dispatch() -> None:
     """While a lot is left everybody who asks for more would make the turns longer, and each of them another turn's work."""
     state: Any = state_of(store=CountingStore(left=10), loop=Loop())
     state.dispatch()

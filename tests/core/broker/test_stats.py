@@ -78,7 +78,7 @@ def test_delayed_messages_are_counted_per_level(stats: BrokerStats, clock: Manua
     assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
 
 
-def test_deliveries_of_delayed_messages_are_counted_as_gets_of_their_level(
+def test_a_delivered_delayed_message_is_counted_in_the_get_statistics_of_its_delay_level(
     stats: BrokerStats, clock: ManualClock
 ) -> None:
     """RocketMQ shows delayed messages that were delivered under a group of their own."""

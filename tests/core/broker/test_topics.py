@@ -70,7 +70,7 @@ def test_a_send_creates_no_topic_if_its_template_topic_does_not_exist() -> None:
     assert retry == TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
-def test_with_auto_creation_off_no_topic_is_created_even_if_the_topics_file_has_the_template_topic(
+def test_a_send_creates_no_topic_if_auto_creation_is_off_even_if_the_template_topic_exists(
     tmp_path: Path,
 ) -> None:
     file = JsonFile(tmp_path / "topics.json")
@@ -198,7 +198,9 @@ def test_a_topic_change_that_cannot_be_written_is_undone(tmp_path: Path) -> None
     assert not calls
 
 
-def test_retry_topics_and_topics_that_a_slave_replicates_are_created_even_if_the_disk_is_full(tmp_path: Path) -> None:
+def test_retry_topics_and_replicated_topics_are_created_even_if_the_topics_file_cannot_be_written(
+    tmp_path: Path,
+) -> None:
     """A full disk shall not keep consumers from joining; the topic gets to the disk with the next writing of the table."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
@@ -237,7 +239,7 @@ def test_a_topic_is_flagged_as_ordered_exactly_if_the_name_server_lists_it_as_or
     assert [c.topic_name for c in topics if c.order] == ["T"]
 
 
-def test_a_slave_replaces_its_topics_by_the_masters_table() -> None:
+def test_a_slave_replaces_its_topic_table_by_the_topic_table_of_its_master() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="gone"))
     topics.replace({"dataVersion": {"counter": 9, "timestamp": 5}, "topicConfigTable": {"T": {"perm": 4}}})
@@ -328,7 +330,7 @@ def test_the_number_of_topics_that_clients_can_create_is_bounded() -> None:
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics
 
 
-def test_deletion_callbacks_run_for_each_topic_that_is_deleted_or_missing_from_the_masters_table() -> None:
+def test_deletion_callbacks_run_for_topics_that_are_deleted_or_missing_in_the_masters_topic_table() -> None:
     """Others remember something of each topic: counters, offsets, filters. A slave's topics leave when its master's do."""
     topics = manager()
     gone: list[str] = []

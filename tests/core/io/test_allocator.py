@@ -33,7 +33,7 @@ print(anonymous_mib())
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at a process in /proc")
-def test_freed_large_blocks_are_returned_to_the_system() -> None:
+def test_freed_large_memory_blocks_are_returned_to_the_operating_system() -> None:
     """Without the setting the same program keeps them, where the C library is glibc: else this would test nothing."""
     if not hasattr(ctypes.CDLL(None), "mallopt"):
         pytest.skip("this C library has no mallopt")

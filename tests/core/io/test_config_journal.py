@@ -25,7 +25,7 @@ PATH = Path("/store/flint/new-topics")
 ADDITIONS = [{"table": {"a": 1}}, {"table": {"ü": "ß"}}, {"table": {}}]
 
 
-def test_additions_to_a_config_journal_are_read_in_order_by_another_instance() -> None:
+def test_a_new_config_journal_instance_reads_the_entries_of_a_previous_instance_in_order() -> None:
     """The folder is made with the first; nothing is there before it, and nothing after :meth:`clear`."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -42,7 +42,7 @@ def test_additions_to_a_config_journal_are_read_in_order_by_another_instance() -
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
-def test_a_torn_journal_line_is_skipped_and_the_next_addition_starts_a_new_line(cut: int) -> None:
+def test_an_incomplete_journal_line_is_skipped_and_the_next_entry_starts_on_a_new_line(cut: int) -> None:
     """Whatever part of it had reached the file when the broker died."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -57,7 +57,7 @@ def test_a_torn_journal_line_is_skipped_and_the_next_addition_starts_a_new_line(
     assert [one for one in again.read() if one != ADDITIONS[1]] == [ADDITIONS[0], ADDITIONS[2]]
 
 
-def test_the_error_of_a_failed_journal_append_names_its_file_and_the_next_append_is_intact() -> None:
+def test_the_journal_is_intact_after_a_failed_append_and_the_error_names_the_journal_file() -> None:
     """A full disk refuses one topic; when there is room again no line may be mixed up."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -79,7 +79,7 @@ def test_a_journal_that_cannot_be_read_raises_a_store_error() -> None:
         journal.read()
 
 
-def test_a_journal_sync_makes_both_the_older_and_the_newer_journal_file_durable() -> None:
+def test_a_sync_of_a_config_journal_makes_both_of_its_files_durable() -> None:
     """Whatever the turn is at that moment; the files' names among it."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -91,7 +91,7 @@ def test_a_journal_sync_makes_both_the_older_and_the_newer_journal_file_durable(
     assert sorted(map(str, ConfigJournal(PATH, left).read())) == sorted(map(str, ADDITIONS[:2]))
 
 
-def test_a_journal_sync_makes_additions_of_a_previous_process_durable() -> None:
+def test_a_journal_sync_makes_entries_appended_by_a_previous_process_durable() -> None:
     """A change that is asked for again, and that is found done, is acknowledged: it must be as durable as any."""
     disk = SimulatedDisk()
     ConfigJournal(PATH, disk).append(ADDITIONS[0])
@@ -102,7 +102,7 @@ def test_a_journal_sync_makes_additions_of_a_previous_process_durable() -> None:
     assert ConfigJournal(PATH, left).read() == ADDITIONS[:1]
 
 
-def test_after_a_failed_sync_a_journal_is_unreliable_until_the_table_file_contains_its_entries() -> None:
+def test_a_failed_sync_makes_a_journal_unreliable_until_the_table_file_contains_its_entries() -> None:
     """The kernel may call the pages clean that it could not write; the other file is one that it has not failed for."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -194,7 +194,9 @@ STEPS = st.tuples(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=8))
-def test_acknowledged_table_changes_survive_a_crash_after_any_disk_operation(steps: list[tuple[str, str, int]]) -> None:
+def test_acknowledged_changes_of_a_config_table_survive_a_crash_after_any_disk_operation(
+    steps: list[tuple[str, str, int]],
+) -> None:
     """A power cut, or a kill, behind any operation of the disk, also while the table is written: what a start finds is the
     table as it was at some moment, and no earlier one than the last acknowledgement promises."""
     history = asyncio.run(_live(steps))

@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Words:
     return words
 
 
-def test_journaled_additions_survive_a_restart_even_if_no_table_file_exists(tmp_path: Path) -> None:
+def test_table_additions_in_the_journal_survive_a_restart_even_if_no_table_file_exists(tmp_path: Path) -> None:
     """A broker that is killed behind a thousand new topics finds them again."""
     words = Words(tmp_path)
     assert not words.load()
@@ -104,7 +104,7 @@ def test_additions_made_during_a_write_of_the_table_file_stay_in_the_journal(tmp
     assert loaded(tmp_path).table == words.table
 
 
-def test_a_start_reads_the_older_and_the_newer_journal_file_in_order(tmp_path: Path) -> None:
+def test_a_start_replays_both_journal_files_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
     """A broker that is killed while it writes the table leaves both; which of them is the older one only the notes say."""
     words = Words(tmp_path)
     words.add("a", "1")
@@ -132,14 +132,14 @@ async def _refused(words: Words) -> None:
         words._file = JsonFile(Path(words.folder) / "words.json")
 
 
-def test_without_a_journal_every_addition_is_written_to_the_table_file(tmp_path: Path) -> None:
+def test_every_addition_is_written_to_the_table_file_if_the_table_has_no_journal(tmp_path: Path) -> None:
     """A table of a plugin, or of a test, needs no second file."""
     words = Words(tmp_path, notes=False)
     words.add("a", "1")
     assert loaded(tmp_path).table["a"] == "1"
 
 
-def test_a_table_without_a_file_is_never_written() -> None:
+def test_persisting_a_table_that_has_no_file_path_does_nothing() -> None:
     """Embedded servers and tests have none on disk."""
     words = Words(None)
     assert not words.load()

@@ -47,7 +47,7 @@ def test_mapped_files_hold_no_file_descriptor(tmp_path: Path) -> None:
         assert (tmp_path / f"{number}").read_bytes()[:11] == b"xxxxxxxxyzx"
 
 
-def test_releasing_the_descriptor_of_a_mapped_file_twice_is_harmless_and_the_file_stays_writable(
+def test_a_mapped_file_stays_writable_after_its_descriptor_is_released_twice(
     tmp_path: Path,
 ) -> None:
     """The log's newest file keeps one; when it is full that is given back, and what is done later opens the file."""
@@ -141,7 +141,7 @@ def test_a_failed_msync_raises_os_error(tmp_path: Path, monkeypatch: pytest.Monk
     region.close()
 
 
-def test_a_closed_map_is_not_synced(tmp_path: Path) -> None:
+def test_syncing_a_closed_memory_map_raises_value_error(tmp_path: Path) -> None:
     """Its addresses may be another file's by now."""
     (tmp_path / "0").write_bytes(bytes(PAGE))
     with (tmp_path / "0").open("r+b") as file:
@@ -151,7 +151,7 @@ def test_a_closed_map_is_not_synced(tmp_path: Path) -> None:
         sync_map(mapped)
 
 
-def test_a_mapped_file_keeps_its_descriptor_if_anonymous_maps_are_refused(tmp_path: Path) -> None:
+def test_a_mapped_file_keeps_its_descriptor_if_the_system_refuses_anonymous_memory_maps(tmp_path: Path) -> None:
     """Under a limit of data (as under vm.overcommit_memory=2) the anonymous map is refused; the file's own never is."""
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -188,7 +188,7 @@ def random_parts(path: Path) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
-def test_kernel_read_ahead_is_off_only_for_the_newest_part_of_a_mapped_file(
+def test_kernel_read_ahead_is_off_only_for_the_most_recently_allocated_region_of_a_mapped_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
@@ -208,7 +208,7 @@ def test_kernel_read_ahead_is_off_only_for_the_newest_part_of_a_mapped_file(
     again.close()
 
 
-def test_each_of_two_concurrent_syncs_of_a_new_file_also_syncs_the_files_parent_folders(
+def test_two_concurrent_syncs_of_a_new_file_both_sync_its_parent_folders_before_they_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that comes second must neither fail nor come back before the file's name is on disk."""

@@ -29,7 +29,7 @@ class Body(msgspec.Struct, rename="camel"):
     name: str = ""
 
 
-def test_values_that_fastjson_converts_are_accepted() -> None:
+def test_json_numbers_and_booleans_written_as_strings_are_accepted_as_in_fastjson() -> None:
     """Numbers and booleans as texts, null for what is missing, members that nobody knows."""
     found = read_as({"queues": [{"queueId": "7", "offset": None}], "isOpen": "true", "name": None, "other": [1]}, Body)
     assert found == Body(queues=[Queue(7)], is_open=True)

@@ -55,7 +55,7 @@ def test_a_processor_that_fails_on_client_requests_is_switched_off_only_by_conse
     assert bool(made.why_off) is is_off
 
 
-def test_a_service_that_is_switched_off_is_listed_only_for_the_plugin_that_registered_it() -> None:
+def test_a_service_that_is_switched_off_is_reported_only_under_the_plugin_that_registered_it() -> None:
     failures = Failures(1)
     failures.of(MINE, "flintmq_services", "service 'mine'", optional=True).failed(ValueError("no"))
     assert failures.off(MINE) == ("service mine: failed 1 times, the last time in service 'mine': ValueError: no",)
@@ -85,7 +85,7 @@ def test_the_number_of_distinct_failures_that_are_logged_is_bounded(caplog: pyte
     assert failures.errors(MINE) == 3_000
 
 
-def test_an_error_that_passes_through_two_plugins_is_counted_only_for_the_first() -> None:
+def test_an_error_raised_through_two_plugins_is_counted_only_for_the_plugin_that_raised_it() -> None:
     """An index builder raises through the dispatcher that calls it."""
     failures, error = Failures(), ValueError("no")
     failures.of(MINE, "a", "index builder 'mine'").failed(error, raised_on=True)

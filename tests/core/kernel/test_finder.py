@@ -34,7 +34,7 @@ print(may, "found" in [plugin.origin.name for plugin in find_entry_points(frozen
 
 
 @pytest.mark.parametrize("folder", ["found-1.0.dist-info", "found.egg-info", "found-1.0-py3.11.egg/EGG-INFO"])
-def test_an_installed_plugin_is_found_in_every_package_metadata_format_without_reading_all_packages(
+def test_the_quick_check_for_plugins_detects_a_plugin_in_every_package_metadata_format(
     tmp_path: Path, folder: str
 ) -> None:
     """However it was installed."""
@@ -45,7 +45,7 @@ def test_an_installed_plugin_is_found_in_every_package_metadata_format_without_r
     assert looked_at(info.parent) == "True True"
 
 
-def test_a_plugin_in_a_zip_file_is_found_without_reading_all_packages(tmp_path: Path) -> None:
+def test_the_quick_check_for_plugins_detects_a_plugin_in_a_zip_file(tmp_path: Path) -> None:
     """Python imports from zip files, whose list of names nobody should have to read at every start."""
     archive = tmp_path / "plugins.zip"
     with zipfile.ZipFile(archive, "w") as file:
@@ -54,7 +54,7 @@ def test_a_plugin_in_a_zip_file_is_found_without_reading_all_packages(tmp_path: 
     assert looked_at(archive) == "True True"
 
 
-def test_packages_without_flintmq_plugins_do_not_cause_a_full_search(tmp_path: Path) -> None:
+def test_the_quick_check_for_plugins_is_negative_if_no_package_contains_a_flintmq_plugin(tmp_path: Path) -> None:
     """Most packages announce nothing, or commands; a file may lie where others have a folder."""
     info = tmp_path / "other-1.0.dist-info"
     info.mkdir()

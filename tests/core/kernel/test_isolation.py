@@ -53,7 +53,7 @@ class Builder:
         raise OSError("close")
 
 
-def test_each_failure_of_a_plugins_index_builder_is_counted_once_and_a_refused_query_is_not_counted(part: Part) -> None:
+def test_a_failure_of_a_plugins_index_builder_is_counted_once_and_a_refused_query_never(part: Part) -> None:
     """The dispatcher `index` calls the index builder: one failure, not two."""
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     IsolatedDispatcher(builder, part, essential=False).dispatch(sample_batch(0))
@@ -65,7 +65,7 @@ def test_each_failure_of_a_plugins_index_builder_is_counted_once_and_a_refused_q
     assert part.errors == 2
 
 
-def test_the_wrapper_of_a_plugin_object_has_only_the_optional_methods_of_the_object(part: Part) -> None:
+def test_the_wrapper_of_a_plugin_object_has_only_those_optional_methods_that_the_object_has(part: Part) -> None:
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     assert (builder.size, builder.committed()) == (7, 17)
     assert isinstance(builder, SupportsCommitted)

@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.metrics import Measurement, checked
 
 
-def test_a_valid_measurement_is_accepted_and_its_long_labels_are_shortened() -> None:
+def test_long_labels_of_a_valid_metric_measurement_are_shortened_to_300_characters() -> None:
     """A value is a float, whatever number it was."""
     told = checked(Measurement("audit_lines_total", 3, {"file": "x" * 1000}, "counter", "Lines."))
     assert (told.name, told.value, len(told.labels["file"])) == ("audit_lines_total", 3.0, 300)
@@ -29,7 +29,7 @@ def test_a_valid_measurement_is_accepted_and_its_long_labels_are_shortened() -> 
         (Measurement("audit", 1, {"node_id": "x"}), "a label cannot be called"),
     ],
 )
-def test_an_invalid_measurement_is_refused(one: Any, says: str) -> None:
+def test_a_measurement_with_an_invalid_name_or_type_or_label_is_refused(one: Any, says: str) -> None:
     """One wrong line would make monitoring refuse the whole answer."""
     with pytest.raises(FlintError, match=says):
         checked(one)

@@ -162,7 +162,7 @@ def test_error_texts_show_any_object_in_one_short_line() -> None:
     assert "0x" not in shown(object())
 
 
-def test_built_in_plugins_pass_the_checks_of_third_party_plugins() -> None:
+def test_built_in_plugins_pass_the_checks_that_apply_to_third_party_plugins() -> None:
     """A start does not check them, so a mistake in one of them must be found here."""
     kernel = Kernel.assemble((), (), objects=(*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
     assert not any(plugin.origin.built_in for plugin in kernel.describe())

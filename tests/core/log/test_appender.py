@@ -59,7 +59,9 @@ def test_a_record_that_would_leave_too_few_bytes_for_a_blank_record_goes_to_the_
         assert store.reader.max_queue_offset("T", 0) == 2
 
 
-def test_a_record_that_leaves_just_enough_bytes_for_a_blank_record_stays_in_the_same_log_file(tmp_path: Path) -> None:
+def test_a_record_that_leaves_just_enough_bytes_for_a_blank_record_stays_in_the_current_log_file(
+    tmp_path: Path,
+) -> None:
     """The other side of the boundary."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - EMPTY_BYTES - 8))
@@ -111,7 +113,9 @@ def unwritable() -> list[MessageExtBrokerInner]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_message_with_an_unencodable_value_is_refused_and_its_neighbors_are_stored(tmp_path: Path, at: int) -> None:
+def test_a_message_with_an_unencodable_value_is_refused_and_messages_appended_with_it_are_stored(
+    tmp_path: Path, at: int
+) -> None:
     """A field out of range comes from a client; it must not take the messages appended with it, nor leave a hole."""
     broken = unwritable()[at]
     with opened(tmp_path, commit_log_file_bytes=1 << 20) as store:
@@ -168,7 +172,7 @@ def test_every_message_gets_the_next_offset_of_its_queue(
             offsets[key] += 1
 
 
-def test_messages_put_one_by_one_or_together_give_the_same_log_bytes(tmp_path: Path) -> None:
+def test_one_append_of_many_messages_writes_the_same_store_bytes_as_one_append_per_message(tmp_path: Path) -> None:
     """Putting many at once is an optimisation and nothing else."""
     items = [sized(100 + 37 * (n % 30), "AB"[n % 2], n % 3) for n in range(120)]
     with opened(tmp_path / "a") as store:
@@ -230,7 +234,7 @@ def test_no_message_of_a_batch_is_stored_if_a_property_of_one_message_cannot_be_
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_a_message_with_the_property_wait_set_to_false_is_stored_and_flushed_like_any_other(tmp_path: Path) -> None:
+def test_a_message_with_the_property_wait_set_to_false_is_flushed_like_a_message_without_it(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED
@@ -239,7 +243,7 @@ def test_a_message_with_the_property_wait_set_to_false_is_stored_and_flushed_lik
     assert snapshot(tmp_path / "a", "commitlog") == snapshot(tmp_path / "b", "commitlog")
 
 
-def test_prepared_and_rolled_back_records_take_no_queue_offset(tmp_path: Path) -> None:
+def test_records_with_the_transaction_flag_prepared_or_rollback_take_no_queue_offset(tmp_path: Path) -> None:
     """Stores of brokers before 4.3 hold such records; they enter no queue.
 
     See docs/internals/store-format.md, Commit log record.
@@ -274,7 +278,7 @@ def test_the_tags_code_of_a_message_in_the_schedule_topic_is_its_delivery_time(
         assert walked.tags_code == wanted
 
 
-def test_ipv6_hosts_are_stored(tmp_path: Path) -> None:
+def test_a_record_with_ipv6_addresses_of_client_and_broker_is_read_back_unchanged(tmp_path: Path) -> None:
     """Twelve bytes more per host move every later field."""
     v6 = pack_host("fd00::1", 10911)
     with opened(tmp_path) as store:

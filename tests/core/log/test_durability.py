@@ -67,7 +67,7 @@ def test_a_flush_waits_until_enough_pages_are_dirty() -> None:
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_failed_sync_fences_the_store_permanently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_append_and_every_flush_after_a_failed_sync_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel may have dropped the pages: a second, successful sync proves nothing."""
     one = Log()
     one.append()
@@ -97,7 +97,7 @@ def test_a_sync_that_fails_for_lack_of_a_file_descriptor_is_tried_again(monkeypa
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_commit_waits_until_enough_page_boundaries_are_crossed_however_many_bytes_are_dirty() -> None:
+def test_a_commit_depends_on_the_number_of_crossed_page_boundaries_and_not_on_the_dirty_bytes() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000
@@ -113,7 +113,7 @@ def test_a_commit_waits_until_enough_page_boundaries_are_crossed_however_many_by
     assert one.log.commit(1) < one.marks.wrote
 
 
-def test_without_a_transient_store_pool_an_append_moves_the_committed_position() -> None:
+def test_an_append_moves_the_committed_position_if_the_log_has_no_transient_store_pool() -> None:
     """Two that move one position would move it back."""
     one = Log(synchronous=False)
     one.append()

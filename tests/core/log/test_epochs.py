@@ -65,7 +65,7 @@ def test_a_power_cut_begins_an_epoch_at_the_end_of_the_recovered_log(tmp_path: P
     assert found.store_id == read_epochs(tmp_path / "a").store_id  # type: ignore[union-attr]
 
 
-def test_cutting_a_torn_record_begins_an_epoch_at_the_cut(tmp_path: Path) -> None:
+def test_a_new_epoch_begins_at_the_position_where_recovery_cuts_off_a_damaged_record(tmp_path: Path) -> None:
     """Whoever has seen the bytes that are cut must find out, and know from where on to read again."""
     with opened(tmp_path) as store:
         fill(store)
@@ -147,7 +147,7 @@ def test_epochs_are_read_back_from_their_file(tmp_path: Path) -> None:
     assert not [path for path in file.path.parent.iterdir() if path != file.path]
 
 
-def test_a_failed_write_of_the_epoch_file_changes_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_of_the_epoch_file_leaves_the_epochs_in_memory_and_on_disk_unchanged(tmp_path: Path) -> None:
     """The epochs in memory and on disk must stay equal."""
     disk = FaultyDisk()
     file = EpochFile(disk, epochs_path(tmp_path))
@@ -183,7 +183,7 @@ def damaged(change: str) -> bytes:
 
 
 @pytest.mark.parametrize("change", ["bit", "format", "crc", "shape", "torn", "zeros", "bytes", "deep"])
-def test_the_error_about_a_damaged_epoch_file_has_a_remedy(tmp_path: Path, change: str) -> None:
+def test_the_error_about_a_damaged_epoch_file_says_to_move_the_file_away(tmp_path: Path, change: str) -> None:
     """A damaged file must not be taken for none: the store would get another id, silently."""
     path = epochs_path(tmp_path)
     path.parent.mkdir(parents=True)

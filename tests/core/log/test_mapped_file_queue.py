@@ -33,7 +33,7 @@ def test_a_log_file_is_allocated_on_disk_in_steps_before_bytes_are_written(tmp_p
     assert file.grown == SIZE
 
 
-def test_buffered_bytes_are_not_readable_before_a_commit(tmp_path: Path) -> None:
+def test_bytes_in_the_write_buffer_of_a_log_file_are_readable_only_after_a_commit(tmp_path: Path) -> None:
     """Nobody reads it before it is committed."""
     file = made(FaultyDisk(), tmp_path)
     file.buffer = memoryview(bytearray(SIZE))

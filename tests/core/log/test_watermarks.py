@@ -8,7 +8,7 @@ from flintmq.core.log.watermarks import Watermarks
 
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
-def test_the_flush_mode_decides_whether_messages_are_readable_when_committed_or_when_flushed(
+def test_messages_become_readable_when_flushed_in_sync_mode_and_when_committed_in_async_mode(
     synchronous: bool, readable: int
 ) -> None:
     """Consumers must not read a message that a crash can still remove under a synchronous strategy."""
@@ -27,7 +27,7 @@ def test_the_readable_position_is_at_most_the_position_that_slaves_have_copied(
     assert marks.readable == readable
 
 
-def test_setting_all_log_positions_at_once_leaves_the_dispatched_position_unchanged() -> None:
+def test_set_all_sets_every_log_position_except_the_dispatched_position() -> None:
     """The dispatched position is found separately, because queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)

@@ -31,7 +31,7 @@ def test_the_bloom_filter_bit_positions_of_a_group_equal_those_of_a_java_broker(
     assert {n: bloom.positions(f"golden_pg_sql{n}#GoldenFilter").bit_pos for n in expected} == expected
 
 
-def test_the_bit_map_equals_that_of_a_java_broker() -> None:
+def test_the_filter_bit_map_of_a_message_equals_the_bit_map_that_a_java_broker_wrote() -> None:
     """The bit map of a message that the filters of groups 0 and 3 fit, as the real broker wrote it."""
     bloom = BloomFilter(20, 32)
     groups = [bloom.positions(f"golden_pg_sql{n}#GoldenFilter") for n in (0, 3)]

@@ -76,7 +76,7 @@ _CELLS = st.lists(
 @example([_cell(131, rec.MAGIC_V1, body) for body in (b"", b"", b"", _LURE, b"")], 9, 0)
 @example([_cell(131, rec.MAGIC_V1, b"")] * 5, 9, 1)
 @settings(max_examples=examples(300))
-def test_the_bulk_search_finds_the_same_record_offsets_as_a_search_record_by_record(
+def test_searching_records_in_bulk_finds_the_same_offsets_as_searching_one_record_at_a_time(
     cells: list[bytes], rows: int, cut_bytes: int
 ) -> None:
     """Looking for the magic must not take a body for a record, nor pass over one, wherever the bytes end."""
@@ -280,7 +280,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 @given(LOGS)
 @example([PLAIN] * 50)
 @settings(max_examples=examples(100))
-def test_arrays_of_record_fields_read_from_the_log_have_the_values_of_the_dispatch_requests(specs: list[Spec]) -> None:
+def test_record_fields_read_in_bulk_equal_the_fields_of_the_dispatch_requests(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
     columns = list(log.columns(0, log.queue.files[-1].start + FILE_BYTES))
@@ -290,7 +290,7 @@ def test_arrays_of_record_fields_read_from_the_log_have_the_values_of_the_dispat
     assert all(list(part.key_row) == sorted(part.key_row) for part in columns)
 
 
-def test_arrays_of_record_fields_read_from_the_log_end_at_the_last_whole_record_before_the_limit() -> None:
+def test_a_bulk_read_of_record_fields_ends_at_the_last_whole_record_before_the_limit() -> None:
     """A slave may have acknowledged half a record: it is not read."""
     log = log_of(image_of([PLAIN] * 3))
     second = next(log.requests(0, 1)).message_size_bytes * 2
@@ -298,7 +298,7 @@ def test_arrays_of_record_fields_read_from_the_log_end_at_the_last_whole_record_
         assert sum(map(len, log.columns(0, end))) == rows
 
 
-def test_arrays_of_record_fields_can_be_read_from_the_middle_of_a_log_file() -> None:
+def test_a_bulk_read_of_record_fields_can_start_in_the_middle_of_a_log_file() -> None:
     """A start goes on where queues end."""
     log = log_of(image_of([PLAIN] * 60))
     places = [request.commit_log_offset_bytes for request in log.requests(0, 2 * FILE_BYTES)]
@@ -306,7 +306,7 @@ def test_arrays_of_record_fields_can_be_read_from_the_middle_of_a_log_file() -> 
     assert found == places[7:-1]
 
 
-def test_arrays_of_record_fields_read_from_the_log_stay_valid_after_the_log_file_is_closed() -> None:
+def test_record_fields_read_in_bulk_stay_valid_after_their_log_file_is_closed() -> None:
     """A file whose map is still in use cannot be closed."""
     log = log_of(image_of([PLAIN] * 10))
     columns = next(log.columns(0, FILE_BYTES))
@@ -326,7 +326,7 @@ def walked(image: Image, trusted_ms: int | None, *, check_crc: bool, skips_damag
 @given(LOGS, st.sampled_from([None, 0, FIRST_MS + 10, FIRST_MS + 10_000]), st.booleans(), st.booleans())
 @example([PLAIN] * 50, FIRST_MS + 10, True, True)
 @settings(max_examples=examples(100))
-def test_a_log_scan_in_bulk_and_a_scan_record_by_record_find_the_same_end_of_the_log(
+def test_scanning_a_log_in_bulk_finds_the_same_end_as_scanning_one_record_at_a_time(
     specs: list[Spec], trusted_ms: int | None, check_crc: bool, skips_damage: bool
 ) -> None:
     """End, damage, and what else is decided by: counts, marks, times."""
@@ -378,7 +378,7 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
 @example([PLAIN] * 60, True, "safe", 0)
 @example([PLAIN] * 60, False, "safe", 0)
 @settings(max_examples=examples(60))
-def test_recovery_in_bulk_writes_the_same_files_as_recovery_record_by_record(
+def test_recovery_in_bulk_writes_the_same_files_as_recovery_one_record_at_a_time(
     specs: list[Spec], clean: bool, compat: str, start: int
 ) -> None:
     """Queues, index, checkpoint, quarantine, and the log itself, after a stop and after a crash."""

@@ -33,7 +33,7 @@ def test_the_error_about_an_invalid_record_states_the_reason(fields: RecordField
         check_record(memoryview(fields.encode(PLACE)), 0, PLACE)
 
 
-def test_a_record_that_does_not_lie_at_its_stored_physical_offset_is_refused() -> None:
+def test_a_record_whose_physical_offset_field_differs_from_its_position_is_refused() -> None:
     """A body may hold a whole record of another place."""
     raw = memoryview(RecordFields().encode(PLACE))
     assert check_record(raw, 0, PLACE).commit_log_offset_bytes == PLACE
@@ -54,7 +54,7 @@ def _prepared(fields: RecordFields) -> RecordFields:
     )
 
 
-def test_the_fast_record_check_accepts_a_topic_only_after_the_full_check_has_accepted_the_topic() -> None:
+def test_the_fast_record_check_leaves_the_first_record_of_each_topic_to_the_full_check() -> None:
     """The first record of each topic is checked wholly."""
     raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
     check = RecordCheck()

@@ -123,7 +123,7 @@ def test_an_encoded_record_is_decoded_unchanged(item: Placed, before: bytes, aft
     assert store_timestamp_at(memoryview(before + raw), len(before)) == item.store_timestamp_ms
 
 
-def test_the_smallest_record_has_the_minimum_size() -> None:
+def test_the_record_of_an_empty_message_has_the_minimum_record_size_plus_its_topic_length() -> None:
     assert len(EMPTY.encode()) == rec.RECORD_MIN_BYTES + len(EMPTY.message.topic)
 
 
@@ -149,7 +149,7 @@ def test_decoding_damaged_bytes_never_reads_out_of_bounds(item: Placed, data: st
 
 
 @given(st.binary(max_size=200))
-def test_garbage_after_a_valid_record_header_is_refused_or_decoded_within_the_record_size(tail: bytes) -> None:
+def test_random_bytes_after_a_record_header_are_refused_or_decoded_with_the_size_in_the_header(tail: bytes) -> None:
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2):
         try:
             record = decode_record(struct.pack(">II", 8 + len(tail), magic) + tail)
@@ -252,7 +252,9 @@ def lying(topic: bytes, properties: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("topic", "properties"), [(b"T", b"p" * 32_768), (b"T", b"p" * 65_535), (b"t" * 128, b"")])
-def test_a_length_that_java_reads_as_negative_is_refused(topic: bytes, properties: bytes) -> None:
+def test_a_record_with_a_topic_or_properties_length_that_java_reads_as_negative_is_refused(
+    topic: bytes, properties: bytes
+) -> None:
     """Our own readers must see what ends other readers' logs."""
     raw = lying(topic, properties)
     with pytest.raises(ValueError, match="length of -"):
@@ -266,7 +268,7 @@ def test_encoding_a_topic_of_128_bytes_is_refused() -> None:
         record_size(message("t" * 128))
 
 
-def test_the_host_bits_of_sys_flag_are_set_from_the_hosts() -> None:
+def test_the_ipv6_bits_of_sys_flag_are_set_from_the_addresses_of_born_host_and_store_host() -> None:
     """A client chooses the sysFlag it sends, and a copy of an IPv6 record may get an IPv4 store host."""
     for born in (V4, V6):
         item = Placed(message("T", body=b"x", born_host=born, store_host=V4, sys_flag=0x31), 0, 0, 0)
@@ -275,7 +277,7 @@ def test_the_host_bits_of_sys_flag_are_set_from_the_hosts() -> None:
         assert (record.born_host, record.store_host, record.body) == (born, V4, b"x")
 
 
-def test_a_blank_at_the_end_of_a_log_file_has_its_size_and_rocketmqs_magic() -> None:
+def test_the_blank_at_the_end_of_a_log_file_begins_with_its_size_and_rocketmqs_magic_code() -> None:
     assert encode_blank(9) == struct.pack(">II", 9, 0xCBD43194)
     with pytest.raises(RecordError, match="magic"):
         decode_record(encode_blank(200) + bytes(192))

@@ -149,7 +149,9 @@ WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=6), st.booleans())
-def test_properties_are_read_with_and_without_the_last_separator(properties: dict[str, str], old: bool) -> None:
+def test_message_properties_are_parsed_with_or_without_a_separator_at_the_end(
+    properties: dict[str, str], old: bool
+) -> None:
     text = properties_to_string(properties)
     assert not text.endswith("\x02")
     assert string_to_properties(text + "\x02" * (old and bool(text))) == properties
@@ -228,7 +230,7 @@ def test_a_nul_byte_in_the_properties_of_any_message_of_a_batch_is_detected() ->
 
 
 @pytest.mark.parametrize(("tag", "remembered"), [("t", 1), ("t" * 600, 0)])
-def test_parsed_properties_that_the_messages_of_a_batch_share_are_cached_only_if_short(
+def test_tags_and_keys_shared_by_all_messages_of_a_batch_are_cached_only_if_they_are_short(
     tag: str, remembered: int
 ) -> None:
     """Its length is the client's choice: a thousand long ones would be megabytes."""
@@ -243,7 +245,9 @@ def test_parsed_properties_that_the_messages_of_a_batch_share_are_cached_only_if
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_the_tags_and_keys_of_a_batch_are_the_same_whether_parsed_in_parts_or_as_a_whole(count: int, text: str) -> None:
+def test_parsing_a_batch_in_several_steps_gives_the_same_tags_and_keys_as_parsing_it_at_once(
+    count: int, text: str
+) -> None:
     """The index must not depend on how many messages the broker dispatches together."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
@@ -294,7 +298,7 @@ def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: s
 
 
 @given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
-def test_the_fast_decoder_for_batch_items_of_equal_size_gives_the_items_of_the_general_decoder(
+def test_the_fast_decoder_for_equally_sized_batch_items_and_the_general_decoder_return_equal_items(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     """It must yield to the general decoder as soon as any item differs in size or in its fields."""
@@ -399,7 +403,7 @@ def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) ->
     assert may_wait(stored if alike else list(stored))
 
 
-def test_batch_items_of_different_sizes_are_decoded_if_the_total_is_a_multiple_of_the_first_size() -> None:
+def test_a_batch_of_unequal_items_is_decoded_if_its_size_is_a_multiple_of_the_first_items_size() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

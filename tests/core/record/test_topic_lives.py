@@ -22,7 +22,7 @@ def test_the_deleted_topic_is_read_from_an_encoded_deletion_record() -> None:
     assert deleted_topic(record) == "Orders"
 
 
-def test_an_ordinary_message_in_the_topic_for_deletion_records_deletes_nothing() -> None:
+def test_a_client_message_in_the_topic_for_deletion_records_is_not_treated_as_a_deletion_record() -> None:
     """A RocketMQ broker lets its clients send there, but gives them no way to set the preparedOffset."""
     asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
@@ -32,14 +32,14 @@ def test_an_ordinary_message_in_the_topic_for_deletion_records_deletes_nothing()
 @pytest.mark.parametrize(
     ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_a_queue_begins_again_only_if_a_record_has_queue_offset_0_and_the_queue_has_messages(
+def test_only_a_record_with_queue_offset_0_restarts_a_queue_that_already_has_messages(
     queue_offset: int, end: int, again: bool
 ) -> None:
     """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 
 
-def test_deletion_records_are_found_in_a_record_batch_of_units_or_dispatch_requests_or_columns(tmp_path: Path) -> None:
+def test_deletion_records_are_found_in_each_of_the_three_forms_of_a_record_batch(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

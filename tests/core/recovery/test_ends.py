@@ -18,13 +18,13 @@ from flintmq.testing.store import message, open_store, opened, snapshot
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 
 
-def test_the_file_of_recorded_log_and_queue_ends_is_read_back_unchanged(tmp_path: Path) -> None:
+def test_the_file_with_the_end_positions_of_log_and_queues_is_read_back_unchanged(tmp_path: Path) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     found = EndsFile(OS_DISK, tmp_path)
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_a_used_store_is_not_recorded_as_cleanly_stopped_and_a_deleted_queue_has_no_recorded_end(
+def test_end_positions_of_a_used_store_are_not_marked_as_a_clean_stop_and_omit_deleted_queues(
     tmp_path: Path,
 ) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
@@ -42,7 +42,9 @@ def test_a_used_store_is_not_recorded_as_cleanly_stopped_and_a_deleted_queue_has
 
 
 @pytest.mark.parametrize("spoil", [lambda raw: b"", lambda raw: bytes(len(raw)), lambda raw: raw[:-9]])
-def test_a_damaged_file_of_recorded_log_and_queue_ends_is_ignored_and_reported(tmp_path: Path, spoil: object) -> None:
+def test_a_damaged_file_with_the_end_positions_of_log_and_queues_is_ignored_and_reported(
+    tmp_path: Path, spoil: object
+) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     path = ends_path(tmp_path)
     assert callable(spoil)
@@ -58,7 +60,7 @@ def test_the_version_counter_of_a_json_table_is_found_at_the_beginning_of_the_fi
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_the_list_of_store_files_is_the_same_with_and_without_sizes_and_checksums(tmp_path: Path) -> None:
+def test_the_list_of_store_files_names_the_same_files_with_and_without_sizes_and_checksums(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()
@@ -71,7 +73,7 @@ def test_the_list_of_store_files_is_the_same_with_and_without_sizes_and_checksum
     assert counters == {"topics.json": 3}
 
 
-def test_a_start_without_the_log_disk_is_refused_even_if_no_checkpoint_was_written(tmp_path: Path) -> None:
+def test_a_start_is_refused_if_the_log_disk_is_not_mounted_even_if_no_checkpoint_was_written(tmp_path: Path) -> None:
     """The checkpoint vouches for nothing yet, and the machine was rebooted: queues described only what was synced."""
     root, log = tmp_path / "store", tmp_path / "log"
     where = {"commit_log_paths": (str(log),)}
@@ -90,7 +92,7 @@ def test_a_start_without_the_log_disk_is_refused_even_if_no_checkpoint_was_writt
     assert snapshot(tmp_path / "left", "consumequeue") == before != {}
 
 
-def test_an_outdated_file_of_recorded_log_and_queue_ends_does_not_stop_a_start(tmp_path: Path) -> None:
+def test_a_store_starts_if_the_file_with_the_end_positions_of_log_and_queues_is_outdated(tmp_path: Path) -> None:
     """It knows nothing of the notes: the log, the queues and the index go further, and nothing is refused or made again."""
     with opened(tmp_path) as store:
         store.put([message("T", body=b"1")])
@@ -128,7 +130,7 @@ def test_a_topic_created_again_after_deletion_begins_at_queue_offset_0(tmp_path:
 
 
 @pytest.mark.slow
-def test_recording_the_ends_of_10000_queues_takes_less_than_50_ms(tmp_path: Path) -> None:
+def test_writing_and_reading_the_end_positions_of_10000_queues_takes_less_than_50_ms(tmp_path: Path) -> None:
     """It is done at each start and stop, and now and then between them."""
     ends = Ends(
         is_stop=True, queues=[QueueEnd(f"topic-{number // 4}", number % 4, 0, number) for number in range(10_000)]

@@ -105,14 +105,14 @@ def test_a_start_after_a_crash_accepts_the_loss_of_unsynced_log_files(root: Path
         assert found < COUNT
 
 
-def test_in_strict_mode_a_start_without_a_log_deletes_the_queues(root: Path) -> None:
+def test_a_start_without_log_files_deletes_the_consume_queues_if_the_setting_compat_is_strict(root: Path) -> None:
     """Queues without a log are deleted."""
     shutil.rmtree(root / "commitlog")
     with opened(root, **SIZES, compat="strict") as store:
         assert messages_of(store) == 0
 
 
-def test_a_start_without_the_queues_folder_uses_the_remaining_log_files(root: Path) -> None:
+def test_a_store_without_its_consume_queue_folder_starts_with_the_remaining_log_files(root: Path) -> None:
     """The error proposes this for log files that are lost for good; no queue offset may be given twice."""
     for path in log_files(root)[-2:]:
         path.unlink()
@@ -127,7 +127,7 @@ def test_a_start_without_the_queues_folder_uses_the_remaining_log_files(root: Pa
         assert messages_of(store) == last + 1
 
 
-def test_a_store_without_messages_starts_without_a_log(tmp_path: Path) -> None:
+def test_a_store_without_messages_starts_after_its_commit_log_folder_is_deleted(tmp_path: Path) -> None:
     """It was started, and nothing was sent: it may have no log."""
     open_store(tmp_path, **SIZES).close()
     shutil.rmtree(tmp_path / "commitlog", ignore_errors=True)
@@ -135,7 +135,7 @@ def test_a_store_without_messages_starts_without_a_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"\0" * 200, b"\xff" * 200])
-def test_after_a_machine_crash_a_log_file_may_be_missing_if_the_next_file_contains_no_records(
+def test_a_log_file_may_be_missing_after_a_machine_crash_if_the_next_file_contains_no_records(
     first_bytes: bytes,
 ) -> None:
     """The one before it may be lost, unless nothing can be."""

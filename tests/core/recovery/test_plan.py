@@ -70,7 +70,7 @@ def test_computing_the_recovery_plan_changes_no_file(crashed: Path) -> None:
     assert snapshot(crashed) == before
 
 
-def test_the_recovery_plan_of_a_store_without_a_log_deletes_the_queues(crashed: Path) -> None:
+def test_the_recovery_plan_of_a_store_without_a_commit_log_deletes_the_consume_queues(crashed: Path) -> None:
     """A new epoch begins as well if the old one began after the end of the empty log."""
     shutil.rmtree(crashed / "commitlog")
     ends_path(crashed).unlink()
@@ -147,7 +147,7 @@ def last_record(root: Path) -> int:
     return end - size
 
 
-def test_if_a_record_is_cut_recovery_rebuilds_the_index_files_that_refer_to_that_record(crashed: Path) -> None:
+def test_recovery_rebuilds_the_index_files_that_refer_to_a_record_cut_from_the_log(crashed: Path) -> None:
     """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use

@@ -87,7 +87,7 @@ def test_the_log_scan_at_a_start_counts_the_records_of_an_undamaged_log(log: Log
     assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
 
 
-def test_the_log_scan_at_a_start_can_begin_with_the_second_log_file_and_skip_the_first(log: Log) -> None:
+def test_the_log_scan_at_a_broker_start_reads_no_log_file_before_the_file_where_the_scan_begins(log: Log) -> None:
     """The files before it are not looked at, damaged or not."""
     log.add(12)
     log.break_at(0)
@@ -96,7 +96,7 @@ def test_the_log_scan_at_a_start_can_begin_with_the_second_log_file_and_skip_the
     assert found.records == sum(place >= FILE_BYTES for place in log.places)
 
 
-def test_damage_across_two_log_files_does_not_change_the_record_count_of_the_second_file(log: Log) -> None:
+def test_the_intact_records_of_a_log_file_are_counted_even_if_the_start_of_the_file_is_damaged(log: Log) -> None:
     """No record of the counted file's beginning is there to say that counting begins."""
     log.add(12)
     per_file = sum(place < FILE_BYTES for place in log.places)
@@ -125,7 +125,7 @@ def test_a_torn_last_record_is_cut(log: Log) -> None:
     assert found.records == 3
 
 
-def test_damage_before_valid_records_is_skipped_or_in_strict_mode_ends_the_log(log: Log) -> None:
+def test_the_log_scan_skips_damage_before_valid_records_but_ends_at_the_damage_in_strict_mode(log: Log) -> None:
     """Acknowledged records lie behind it; RocketMQ ends its log there all the same."""
     log.add(12)
     bad, after = log.places[2], log.places[3]
@@ -138,7 +138,7 @@ def test_damage_before_valid_records_is_skipped_or_in_strict_mode_ends_the_log(l
     assert (strict.cut.offset_bytes, strict.cut.damaged, strict.records) == (bad, True, 2)
 
 
-def test_older_records_after_the_end_of_the_log_are_reported_as_stale(log: Log) -> None:
+def test_records_after_the_log_end_with_timestamps_before_the_last_record_are_reported_as_stale(log: Log) -> None:
     """A recovery of RocketMQ leaves them: they were cut, and the log went on before them."""
     log.add(3)
     end = len(log.raw)
@@ -149,7 +149,7 @@ def test_older_records_after_the_end_of_the_log_are_reported_as_stale(log: Log) 
     assert (found.cut.offset_bytes, found.cut.stale) == (end, True)
 
 
-def test_a_log_file_with_only_torn_bytes_is_cut_at_its_start(log: Log) -> None:
+def test_the_log_is_cut_at_the_start_of_a_file_that_contains_only_a_torn_record(log: Log) -> None:
     """The blank was written because a record followed, and that one is gone."""
     log.add(6)
     assert log.places[-1] == FILE_BYTES
@@ -173,7 +173,7 @@ def test_the_log_scan_at_a_start_reports_the_first_record_newer_than_the_checkpo
     assert log.walk(trusted_ms=0).clock_went_back
 
 
-def test_the_log_scan_in_bulk_gives_the_result_of_the_scan_record_by_record(
+def test_the_bulk_log_scan_returns_the_same_result_as_the_record_by_record_log_scan(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start has both ways, by the size of the log."""

@@ -63,7 +63,7 @@ def starts(found: object) -> list[int]:
         (moment(5, manual=True), [0, 1000]),
     ],
 )
-def test_expired_files_are_deleted_at_the_set_hour_or_on_request_or_if_the_disk_is_full(
+def test_expired_files_are_deleted_at_the_configured_hour_or_on_request_or_if_the_disk_is_full(
     circumstances: Moment, deleted: list[int]
 ) -> None:
     """Deleting is work for the disk: it is kept for the small hours unless somebody needs the room now."""
@@ -76,7 +76,7 @@ def test_deletion_stops_at_the_first_file_that_has_not_expired() -> None:
     assert starts(plan_deletions(files(80, None, 80, 0), moment(4), POLICY)) == [0]
 
 
-def test_the_last_log_file_is_kept_and_each_round_deletes_a_bounded_number_of_files() -> None:
+def test_a_cleaning_round_deletes_a_limited_number_of_files_and_never_the_last_log_file() -> None:
     """Appends go to the last file; and a hundred files must not go at once."""
     everything = moment(4, space=Space(True, True))
     assert starts(plan_deletions(files(1000), everything, POLICY)) == []
@@ -92,7 +92,7 @@ def test_unexpired_files_are_deleted_if_the_disk_is_nearly_full() -> None:
     assert starts(plan_deletions(files(80, 1, 0), moment(5, space=Space(False, True)), POLICY)) == []
 
 
-def test_deletion_by_retention_bytes_keeps_at_least_that_many_bytes() -> None:
+def test_deletion_by_retention_bytes_leaves_at_least_the_configured_number_of_log_bytes() -> None:
     """At any hour, and never so much that less than the wanted bytes remain."""
     policy = replace(POLICY, retention_bytes=2500)
     found = list(plan_deletions(files(0, 0, 0, 0, 0), moment(5, end=4600), policy))
@@ -186,7 +186,7 @@ def test_a_disk_with_enough_free_bytes_is_not_full_despite_a_high_used_ratio() -
     assert judge_disk(large, strict).full is not None
 
 
-def test_too_few_free_bytes_make_a_disk_full_at_any_ratio() -> None:
+def test_a_disk_with_too_few_free_bytes_is_full_even_if_its_used_ratio_is_low() -> None:
     """Five percent of a small disk may be less than the next step of a file."""
     small = disk(50, unit=MIB)
     space = judge_disk(small, POLICY)
@@ -205,7 +205,7 @@ def test_a_full_disk_deletes_no_unexpired_file_if_forced_cleaning_is_off() -> No
     assert not space.forcibly
 
 
-def test_the_log_disk_with_the_most_space_decides_whether_the_store_is_full() -> None:
+def test_a_full_log_disk_does_not_make_the_store_full_if_another_log_disk_has_space() -> None:
     """Files can still be made there; the queues' disk counts by itself."""
     policy = replace(POLICY, min_free_bytes=0)
     full, half = disk(95, folder="/full"), disk(50, folder="/half")

@@ -15,7 +15,7 @@ def table(**brokers: str) -> TopicQueueTable:
     return made
 
 
-def test_the_route_of_a_topic_is_removed_with_the_last_broker_that_has_its_queues() -> None:
+def test_a_topic_has_no_route_after_it_is_removed_from_its_last_broker() -> None:
     """Clients must be told that a topic does not exist, and not be given a route without queues."""
     topics = table(a="TU", b="T")
     topics.remove("T", ["a", "unknown"])

@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_a_registration_changes_topics_only_if_its_data_version_is_new_and_never_removes_a_topic() -> None:
+def test_registering_single_topics_needs_a_new_data_version_and_removes_no_other_topics() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -158,7 +158,7 @@ def test_a_registration_on_a_new_connection_replaces_topics_even_if_the_data_ver
     assert names.perms("T") == [4]
 
 
-def test_a_broker_is_removed_with_its_connection_unless_it_registered_again() -> None:
+def test_a_broker_is_removed_only_if_the_connection_of_its_last_registration_closes() -> None:
     names = Names()
     old, new = RecordingChannel(), RecordingChannel()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=old)
@@ -204,7 +204,7 @@ def test_filter_servers_are_kept_per_broker_address() -> None:
     assert route.filter_server_table == {}
 
 
-def test_topics_are_listed_by_cluster_and_by_flags_and_as_system_topics() -> None:
+def test_lists_of_topics_by_cluster_and_by_unit_flag_contain_the_matching_topics() -> None:
     names = Names()
     names.register(
         "a", 0, "h:1", TopicConfig(topic_name="T", topic_sys_flag=1), TopicConfig(topic_name="U", topic_sys_flag=2)
@@ -256,7 +256,7 @@ def test_write_permission_stays_wiped_after_a_new_registration() -> None:
 
 
 @pytest.mark.parametrize("has_slave", [False, True])
-def test_a_restarted_broker_has_its_write_permission_again(has_slave: bool) -> None:
+def test_a_broker_whose_write_permission_was_wiped_is_writable_again_after_a_restart(has_slave: bool) -> None:
     """It was drained to be replaced; whether a slave was there meanwhile makes no difference."""
     names, channel = Names(), RecordingChannel()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), channel=channel)

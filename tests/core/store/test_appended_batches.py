@@ -136,7 +136,7 @@ STEPS = st.lists(st.one_of(st.lists(members(), min_size=1, max_size=3), st.integ
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
 @settings(max_examples=examples(30))
-def test_a_batch_that_becomes_readable_in_parts_is_dispatched_once_and_in_order(
+def test_each_message_of_a_batch_that_becomes_readable_step_by_step_is_dispatched_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, kind: type[Recorder], forget: bool, steps: list[list[Members] | int]
 ) -> None:
     """A slave's acknowledgement, a sync or a commit may end within a batch, or within a record: each message is dispatched
@@ -269,7 +269,9 @@ def test_a_message_of_a_batch_is_dispatched_only_after_it_has_become_readable(
 
 
 @pytest.mark.parametrize("properties", [b"UNIQ_KEY\x01%032d", b"KEYS\x01" + b"k " * 4 + b"%09d"])
-def test_the_largest_batch_is_dispatched_in_several_turns_of_the_event_loop(tmp_path: Path, properties: bytes) -> None:
+def test_the_dispatch_of_the_largest_batch_is_split_into_several_calls_of_bounded_size(
+    tmp_path: Path, properties: bytes
+) -> None:
     """One run does not keep the loop's other work waiting, however much one client sends at once."""
     count = 4_096
     inner = message()
@@ -290,7 +292,7 @@ def test_the_largest_batch_is_dispatched_in_several_turns_of_the_event_loop(tmp_
 
 @given(st.lists(members(), min_size=1, max_size=3), st.data())
 @example([[message(uniq_key="A"), message(uniq_key="B")]], None)
-def test_a_slice_of_a_stored_batch_has_the_positions_sizes_and_keys_of_the_messages_in_the_slice(
+def test_a_slice_of_an_appended_batch_reports_the_positions_sizes_and_keys_of_its_own_messages(
     tmp_path_factory: pytest.TempPathFactory, found: list[Members], data: st.DataObject | None
 ) -> None:
     """Where a turn or the ceiling ends within a batch, its rest is dispatched later."""

@@ -161,7 +161,7 @@ def test_messages_after_damage_of_the_log_are_dispatched_only_after_a_restart(tm
     again.close()
 
 
-def test_a_slave_reports_damage_of_the_log_that_its_dispatch_reads(tmp_path: Path) -> None:
+def test_a_slave_reports_damaged_log_records_that_it_reads_during_dispatch(tmp_path: Path) -> None:
     """Its own dispatch always reads the log; whoever asks it how it is learns of it."""
     role = Role()
     sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}
@@ -191,7 +191,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), struct.error("out of range"), OSError(5, "I/O")], ids=repr)
-def test_sends_are_refused_while_a_dispatcher_raises(
+def test_sends_are_refused_while_a_dispatcher_raises_an_exception(
     error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any exception of any dispatcher, a queue's put included: refused meanwhile, told once each way, nothing is skipped."""
@@ -214,7 +214,7 @@ def test_sends_are_refused_while_a_dispatcher_raises(
     store.close()
 
 
-def test_sends_are_refused_while_the_consume_queue_dispatcher_raises(
+def test_sends_are_refused_while_the_consume_queue_dispatcher_raises_an_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The built-in dispatcher fails here through its table of queues."""
@@ -235,7 +235,7 @@ def test_sends_are_refused_while_the_consume_queue_dispatcher_raises(
     store.close()
 
 
-def test_an_arrival_listener_that_raises_does_not_stop_dispatch(
+def test_an_exception_raised_by_an_arrival_listener_does_not_stop_dispatch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Held pulls have deadlines; dispatch has none. Told once, not with each batch."""

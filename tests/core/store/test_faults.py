@@ -62,7 +62,7 @@ def test_a_failed_sync_of_the_log_fences_the_store_permanently(tmp_path: Path) -
         assert again.reader.max_queue_offset("T", 0) == 2  # written before the sync failed, and found valid
 
 
-def test_after_a_failed_sync_of_a_queue_file_writes_continue_but_the_stop_is_not_clean(tmp_path: Path) -> None:
+def test_writes_continue_after_a_failed_sync_of_a_consume_queue_file_but_the_stop_is_not_clean(tmp_path: Path) -> None:
     """Queues can be rebuilt: the log goes on, but the store is not called clean."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk=disk)
@@ -108,7 +108,7 @@ def test_a_full_log_disk_refuses_writes_until_space_is_free(tmp_path: Path) -> N
         assert store.reader.max_queue_offset("T", 0) == 3
 
 
-def test_if_the_disk_fills_during_a_put_the_messages_that_fit_are_stored(tmp_path: Path) -> None:
+def test_the_messages_that_fit_are_stored_if_the_disk_fills_during_a_put(tmp_path: Path) -> None:
     """Some of the messages of one put may be refused and others taken: each answer is its own message's."""
     disk = FaultyDisk()
     with opened(tmp_path, disk=disk) as store:
@@ -144,7 +144,9 @@ def test_writes_are_refused_if_no_disk_space_can_be_allocated_for_the_last_log_f
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
-def test_a_full_queue_disk_stops_dispatch_without_loss(tmp_path: Path, after: int) -> None:
+def test_dispatch_stops_while_consume_queue_files_have_no_disk_space_and_loses_no_message(
+    tmp_path: Path, after: int
+) -> None:
     """Messages are in the log by then: dispatch stands still, writes are refused, and afterwards all is as without a fault."""
 
     def run(path: Path, disk: FaultyDisk) -> None:
@@ -185,7 +187,9 @@ def index_bytes(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("operation", ["map_file", "allocate"])
-def test_a_full_index_disk_neither_loses_nor_repeats_a_key(tmp_path: Path, operation: Any, after: int) -> None:
+def test_an_index_flush_that_fails_on_a_full_disk_neither_loses_nor_duplicates_index_entries(
+    tmp_path: Path, operation: Any, after: int
+) -> None:
     """Entries that had room stay, those that had none come later; a record between two files is neither lost nor twice."""
     disk = FaultyDisk()
     with opened(tmp_path / "faulty", disk=disk, max_index_num=16) as store:
@@ -216,7 +220,7 @@ def test_a_full_index_disk_neither_loses_nor_repeats_a_key(tmp_path: Path, opera
     assert index_bytes(tmp_path / "faulty") == index_bytes(tmp_path / "sound")
 
 
-def test_a_start_that_fails_on_a_full_disk_releases_the_store(tmp_path: Path) -> None:
+def test_a_store_can_be_opened_again_after_a_start_that_failed_on_a_full_disk(tmp_path: Path) -> None:
     """The folder must not stay locked, nor its files open, when a broker could not start on it."""
     with opened(tmp_path) as store:
         fill(store, 200)

@@ -144,7 +144,7 @@ def test_the_error_about_a_wrong_file_size_names_the_setting(tmp_path: Path, siz
         ("checkpoint", 100),
     ],
 )
-def test_a_file_in_the_store_that_is_not_a_store_file_stops_the_start_and_is_kept(
+def test_an_unexpected_or_invalid_file_in_the_store_prevents_the_start_and_is_not_changed(
     tmp_path: Path, path: str, size: int
 ) -> None:
     """Something that does not belong there may be somebody's only copy."""
@@ -304,7 +304,7 @@ def test_a_failed_quarantine_write_stops_the_start_and_no_byte_is_cut(tmp_path: 
     assert b"bytes" in next(iter(snapshot(tmp_path, "flint/quarantine").values()))
 
 
-def test_a_preallocated_log_file_is_removed_at_the_stop(tmp_path: Path) -> None:
+def test_closing_a_store_removes_the_preallocated_log_file(tmp_path: Path) -> None:
     """Nothing foreign may lie in the log's folder of a stopped store."""
     with opened(tmp_path, preallocate=True) as store:
         fill(store, 3, b"b" * 3000)
@@ -312,7 +312,7 @@ def test_a_preallocated_log_file_is_removed_at_the_stop(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_checkpoint_times_advance_only_with_the_syncs_of_log_and_queues(tmp_path: Path) -> None:
+def test_the_timestamps_in_the_checkpoint_advance_only_after_the_log_and_the_queues_are_synced(tmp_path: Path) -> None:
     """Recovery starts from it: each time must be one that the disk can vouch for, not the newest one."""
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock)

@@ -49,7 +49,7 @@ def crashed(tmp_path: Path, *, appends: int, torn_bytes: int | None = None) -> P
 
 @pytest.mark.parametrize("torn_bytes", [None, 8])
 @pytest.mark.parametrize(("appends", "kept", "holes"), [(1, 4, 0), (6, 8, 1)])
-def test_a_torn_last_append_is_cut_but_damage_followed_by_later_appends_is_skipped(
+def test_recovery_cuts_a_torn_last_append_and_skips_damage_that_precedes_later_appends(
     tmp_path: Path, appends: int, kept: int, holes: int, torn_bytes: int | None
 ) -> None:
     """A torn append was never acknowledged, so its rest is cut. Later appends were acknowledged, so they stay."""

@@ -170,7 +170,7 @@ def test_a_slave_refuses_an_unreadable_record(what: str) -> None:
         checker.receive(len(whole), LYING[what].encode(len(whole)))
 
 
-def test_repair_removes_unreadable_records_that_a_start_does_not_examine(tmp_path: Path) -> None:
+def test_repair_removes_unreadable_records_from_old_log_files_that_a_start_does_not_scan(tmp_path: Path) -> None:
     """After a clean stop only the last three files are walked; what lies before them verify finds, and repair mends."""
     start, end = stored_by_an_earlier_one(tmp_path, LYING["properties"], clean=True)
     first = tmp_path / "commitlog" / f"{0:020d}"

@@ -166,7 +166,7 @@ def test_ext_files_that_are_truncated_and_then_refilled_equal_ext_files_written_
     again.close()
 
 
-def test_the_ext_address_of_a_lost_extension_unit_is_not_assigned_to_a_new_unit(tmp_path: Path) -> None:
+def test_the_ext_address_of_a_damaged_extension_unit_is_not_reused_for_a_new_unit(tmp_path: Path) -> None:
     """Else an old message would be filtered by the tag of a new one."""
     ext = ext_of(tmp_path)
     addresses = ext.put([request(n) for n in range(3)])
@@ -227,7 +227,7 @@ def test_a_filter_gets_the_bit_map_of_each_message(tmp_path: Path) -> None:
         assert wanted.asked == [tags_hash("A"), tags_hash("B")]
 
 
-def test_messages_with_lost_ext_files_pass_every_filter(tmp_path: Path) -> None:
+def test_messages_pass_every_filter_if_their_ext_files_were_deleted(tmp_path: Path) -> None:
     """Nothing that can be consumed may be hidden: the client looks at the tag itself."""
     with opened(tmp_path, **ON) as store:
         fill(store, 5)
@@ -287,7 +287,7 @@ def test_queue_and_ext_files_have_no_missing_units_after_a_disk_was_temporarily_
     assert snapshot(tmp_path / "full", *QUEUES) == snapshot(tmp_path / "whole", *QUEUES)
 
 
-def test_expired_ext_files_are_deleted_with_their_queues(tmp_path: Path) -> None:
+def test_ext_files_are_deleted_if_their_messages_expire_or_their_topic_is_deleted(tmp_path: Path) -> None:
     """Files of messages that are gone would fill the disk."""
     with opened(tmp_path, **ON) as store:
         fill(store, 120)

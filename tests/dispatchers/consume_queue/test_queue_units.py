@@ -17,7 +17,7 @@ ODD = st.sampled_from([None] * 20 + [0, -1, OFFSET_MAX, OFFSET_MAX + 1, 2**63 - 
 
 @given(st.lists(st.tuples(STEPS, SIZES, ODD), max_size=40), st.sampled_from([-1, 0, 150]))
 @example([(0, FILLER_SIZE, 0)] * 3 + [(100, 100, None)] * 30 + [(0, 0, 0)] * 9, -1)
-def test_searching_the_end_of_a_queue_with_numpy_or_unit_by_unit_finds_the_same_end(
+def test_the_numpy_search_and_the_unit_by_unit_search_find_the_same_end_of_a_consume_queue(
     steps: list[tuple[int, int, int | None]], known: int
 ) -> None:
     """Fillers, halves of units, places that go back, places no log has, and where the newest message ends."""

@@ -56,7 +56,7 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_second_record_with_queue_offset_0_deletes_the_units_dispatched_earlier_to_its_queue(
+def test_dispatching_a_second_record_with_queue_offset_0_deletes_all_previous_units_of_its_queue(
     queues: ConsumeQueueTable, form: str, together: bool
 ) -> None:
     """So lie two lives in a log that RocketMQ wrote."""
@@ -90,7 +90,7 @@ def test_a_queue_keeps_no_units_from_before_the_deletion_of_its_topic(queues: Co
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_dispatching_the_records_of_a_deleted_and_recreated_topic_again_changes_no_queue(
+def test_no_queue_changes_if_the_records_of_a_deleted_and_recreated_topic_are_dispatched_again(
     queues: ConsumeQueueTable, form: str
 ) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
@@ -113,7 +113,7 @@ def test_queues_truncated_at_any_log_position_are_restored_by_dispatch_from_that
     assert positions(queues) == {0: 6}
 
 
-def test_undispatched_records_from_before_the_deletion_of_a_topic_enter_no_queue(tmp_path: Path) -> None:
+def test_records_not_yet_dispatched_when_their_topic_is_deleted_enter_no_queue(tmp_path: Path) -> None:
     """Under a synchronous strategy records wait for their sync before they are dispatched."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS) as store:
         store.put([message("T", 0, b"old0")])
@@ -142,7 +142,7 @@ def test_a_key_query_finds_no_message_of_a_deleted_topic(tmp_path: Path) -> None
                 assert store.reader.query_message("T", "k", 32, 0, 2**62)[0] == []
 
 
-def test_cutting_the_deletion_record_of_a_topic_from_the_log_restores_its_queues(tmp_path: Path) -> None:
+def test_queues_of_a_deleted_topic_are_restored_if_its_deletion_record_is_cut_from_the_log(tmp_path: Path) -> None:
     """A slave's log is cut where its master's ends: what the cut part had deleted is there again."""
     with opened(tmp_path, strategy=BY_HAND) as store:
         store.put([message("T", 0, b"first")])

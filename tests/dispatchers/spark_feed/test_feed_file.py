@@ -149,7 +149,7 @@ while True:
 """
 
 
-def test_a_concurrent_reader_of_the_file_of_log_positions_gets_only_complete_and_never_older_states(
+def test_a_concurrent_reader_gets_complete_log_positions_that_never_decrease(
     tmp_path: Path,
 ) -> None:
     """The seqlock's promise, against another process that writes without a pause; a kill leaves a whole file behind."""

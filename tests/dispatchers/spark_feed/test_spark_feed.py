@@ -74,7 +74,7 @@ def test_the_spark_feed_publishes_its_position_once_for_each_batch_that_has_new_
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_the_spark_feed_reports_the_written_position_of_its_landing_zone_as_its_committed_position() -> None:
+def test_the_committed_position_of_the_spark_feed_is_the_position_written_to_its_landing_zone() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()

@@ -74,7 +74,7 @@ async def test_messages_pass_unchanged_over_tls(room: Room) -> None:
 
 
 @feature("access", "without an event loop: producer, listener, iteration, polls, transactions, admin")
-async def test_synchronous_clients_work_without_an_event_loop(room: Room) -> None:
+async def test_synchronous_clients_can_send_and_consume_in_a_thread_without_an_event_loop(room: Room) -> None:
     topic = await room.topic(queues=2)
     await asyncio.to_thread(_use_without_a_loop, room, topic)
 

@@ -77,7 +77,7 @@ async def test_a_consumer_consumes_several_messages_at_a_time(room: Room) -> Non
 
 
 @feature("consume", "orderly: a failure blocks its queue")
-async def test_a_failed_orderly_message_is_retried_before_later_messages(room: Room) -> None:
+async def test_an_orderly_message_whose_listener_fails_is_retried_before_later_messages(room: Room) -> None:
     topic = await room.topic(queues=2)
     await send_numbers(room, topic, 20)
     by_queue, failed, done = defaultdict(list), [], asyncio.Event()
@@ -139,7 +139,7 @@ async def test_a_consumer_gets_only_messages_that_match_its_sql92_filter(room: R
 
 
 @feature("consume", "with a later retry after a failure")
-async def test_a_failed_message_is_delivered_again_later(room: Room) -> None:
+async def test_a_message_whose_listener_raises_an_exception_is_delivered_again_later(room: Room) -> None:
     topic = await room.topic()
     tries, done = [], asyncio.Event()
 
@@ -210,7 +210,7 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(roo
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_the_message_at_which_an_async_for_loop_breaks_is_delivered_again_to_the_next_consumer(
+async def test_the_last_message_before_the_break_of_an_async_for_loop_is_delivered_again(
     room: Room,
 ) -> None:
     topic = await room.topic(queues=1)
@@ -308,7 +308,7 @@ async def _committed(admin: AdminClient, group: str, topic: str, wanted: int) ->
 
 
 @feature("consume", "from the first message if group and topic are new, for any `consume_from`")
-async def test_a_new_group_begins_at_the_first_message_of_a_new_topic(room: Room) -> None:
+async def test_a_new_group_reads_a_new_topic_from_its_first_message_whatever_start_position_is_set(room: Room) -> None:
     """Brokers answer 0 for a group they do not know while the queue's first message is still in memory."""
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 3)

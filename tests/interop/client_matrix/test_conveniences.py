@@ -96,7 +96,9 @@ async def test_a_consumer_keeps_its_offsets_in_an_offset_store_supplied_by_the_a
 
 
 @feature("more", "latency back-off, and a send to a second broker if the first did not make the message durable")
-async def test_a_producer_with_latency_backoff_uses_every_queue_of_a_single_broker(room: Room) -> None:
+async def test_a_producer_with_latency_backoff_sends_to_every_queue_if_the_topic_is_on_a_single_broker(
+    room: Room,
+) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, latency_backoff=True, retry_when_not_durable=True) as producer:
         async with asyncio.timeout(LIMIT_S):

@@ -42,7 +42,7 @@ def user_properties(message: MessageExt) -> dict[str, str]:
     "synchronous, to the queues in turn",
     differs={JAVA_53: "yes, but an empty body is refused"},
 )
-async def test_consecutive_sends_use_the_queues_in_turn_and_messages_are_stored_unchanged(room: Room) -> None:
+async def test_messages_are_sent_to_all_queues_in_turn_and_stored_unchanged(room: Room) -> None:
     topic = await room.topic()
     bodies = {name: body for name, body in BODIES.items() if body or room.site.name != JAVA_53}
     started_ms = time.time_ns() // 1_000_000
@@ -139,7 +139,9 @@ async def test_compressed_messages_are_consumed_unchanged(room: Room) -> None:
 
 
 @feature("send", "collected into batches with concurrent sends (`linger_ms`)")
-async def test_concurrent_sends_joined_into_batches_keep_their_content_and_get_their_own_results(room: Room) -> None:
+async def test_concurrent_sends_are_combined_into_batches_and_each_send_gets_the_result_of_its_message(
+    room: Room,
+) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, linger_ms=2) as producer:
         messages = [

@@ -36,7 +36,7 @@ def publish(topic: str) -> Need:
     return Need(topic, Permission.PUB)
 
 
-def test_permissions_of_named_topics_and_groups_override_the_default() -> None:
+def test_permissions_of_named_topics_and_groups_override_the_default_permission_of_an_account() -> None:
     """Also where they take away what the default gives."""
     found = account(defaultTopicPerm="ANY", topicPerms=("Bills=DENY",), groupPerms=("billing=SUB",))
     subscribed = Need("billing", Permission.SUB, is_group=True)
@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_permission_entries_of_the_form_name_equals_permission_are_parsed() -> None:
+def test_permission_entries_with_a_name_an_equals_sign_and_a_permission_are_parsed() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 
@@ -118,7 +118,7 @@ def segment(draw: st.DrawFn, maximum: int, base: int) -> tuple[str, set[int] | r
 
 
 @given(st.lists(segment(255, 10), min_size=4, max_size=4), st.lists(BYTE, min_size=4, max_size=4))
-def test_an_ipv4_pattern_matches_exactly_its_addresses(
+def test_an_ipv4_pattern_matches_an_address_exactly_if_each_segment_matches(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """`*`, ranges and lists in any segment; the address is inside exactly when each of its numbers is."""
@@ -131,7 +131,7 @@ def test_an_ipv4_pattern_matches_exactly_its_addresses(
 
 
 @given(st.lists(segment(0xFFFF, 16), min_size=8, max_size=8), st.lists(GROUP, min_size=8, max_size=8))
-def test_an_ipv6_pattern_matches_exactly_its_addresses(
+def test_an_ipv6_pattern_matches_an_address_exactly_if_each_segment_matches(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """The same with eight groups of hexadecimal digits."""
@@ -147,7 +147,7 @@ def test_an_ipv6_pattern_matches_exactly_its_addresses(
 
 
 @given(st.ip_addresses(v=6), st.ip_addresses(v=4))
-def test_a_plain_address_used_as_a_pattern_matches_this_address(
+def test_an_address_pattern_without_wildcards_matches_its_own_address(
     six: ipaddress.IPv6Address, four: ipaddress.IPv4Address
 ) -> None:
     """`::` stands for as many zeros as are missing."""

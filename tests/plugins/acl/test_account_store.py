@@ -146,7 +146,7 @@ def test_an_access_key_in_two_files_is_refused(tmp_path: Path) -> None:
         store_of(path, **section)
 
 
-def test_a_changed_file_is_reloaded_and_an_invalid_file_is_ignored(
+def test_an_account_file_is_reloaded_after_a_change_unless_its_new_content_is_invalid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Hot reload by content; the same mistake is logged once, not every five seconds."""

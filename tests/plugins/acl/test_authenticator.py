@@ -14,7 +14,7 @@ def dated(at_ms: int, signature: str = "s") -> dict[str, str]:
     return {SIGNED_AT: f"{at_ms}-nonce", SIGNATURE: signature}
 
 
-def test_a_signed_request_is_accepted_once() -> None:
+def test_a_repeated_request_with_the_same_signature_is_refused() -> None:
     """The second time it is known by its signature; another one of the same moment is not."""
     window = ReplayWindow(5_000)
     assert window.problem(dated(NOW_MS), NOW_MS) is None

@@ -60,7 +60,7 @@ def subscribed(broker: EmbeddedBroker) -> list[frozenset[tuple[str, str, str]]]:
     return broker.broker.call(ask)
 
 
-def test_a_growing_consumer_lag_has_an_alarm_until_its_messages_are_consumed(alarms: Alarms) -> None:
+def test_a_growing_consumer_lag_raises_an_alarm_that_ends_after_the_messages_are_consumed(alarms: Alarms) -> None:
     """A group was there once, and messages go on coming; then its consumer comes back."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -173,7 +173,7 @@ def test_group_members_with_different_subscriptions_raise_an_alarm(
             assert alarms(broker) == {}
 
 
-def test_group_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) -> None:
+def test_group_members_with_equal_subscriptions_raise_no_alarm(alarms: Alarms) -> None:
     """The ordinary case, while a second one joins, too."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -194,7 +194,7 @@ def test_group_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) ->
         ({"consume_from": "CONSUME_FROM_LAST_OFFSET"}, "consume from where: "),
     ],
 )
-def test_group_members_with_different_consume_settings_have_an_alarm(
+def test_group_members_with_different_consume_settings_raise_an_alarm(
     alarms: Alarms, odd: dict[str, str], said: str
 ) -> None:
     """They subscribe to the same, and still get what is not theirs: the broker and who asks it name the one that differs."""
@@ -230,7 +230,7 @@ def test_a_client_id_shared_by_two_clients_raises_an_alarm_until_one_client_leav
             assert alarms(broker) == {}
 
 
-def test_a_slave_has_no_lag_alarms_and_measures_lags_after_its_promotion(alarms: Alarms) -> None:
+def test_a_slave_raises_no_lag_alarms_and_measures_lags_anew_after_its_promotion(alarms: Alarms) -> None:
     """A slave has its master's offsets, later; what was measured before it became one says nothing of the time after."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:

@@ -15,7 +15,7 @@ from flintmq.testing.embedded import EmbeddedBroker
     ("used", "level"),
     [(0, None), (799, None), (800, "warning"), (949, "warning"), (950, "critical"), (1_000, "critical")],
 )
-def test_a_process_resource_that_is_nearly_used_up_has_an_alarm(used: int, level: str | None) -> None:
+def test_a_process_resource_that_is_nearly_used_up_raises_an_alarm(used: int, level: str | None) -> None:
     """At four fifths there is time left to do something."""
     for use, name in (
         (ProcessUse(maps=used, maps_max=1_000), "process.maps"),
@@ -25,7 +25,7 @@ def test_a_process_resource_that_is_nearly_used_up_has_an_alarm(used: int, level
         assert found == ([(name, level, used, 1_000)] if level else [])
 
 
-def test_process_resources_that_cannot_be_measured_have_no_alarm(tmp_path: Path) -> None:
+def test_process_resources_that_cannot_be_measured_raise_no_alarm(tmp_path: Path) -> None:
     """Other systems have no /proc."""
     use = measure(tmp_path)
     assert (use.maps, use.maps_max, use.descriptors) == (0, 0, 0)
@@ -48,7 +48,7 @@ def test_memory_maps_and_file_descriptors_are_counted_from_proc_files(tmp_path: 
         assert 2 < real.descriptors < real.descriptors_max
 
 
-def test_the_alarms_of_a_broker_include_process_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alarm_list_of_a_broker_includes_alarms_about_process_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     """The alarm is among all others, wherever they are shown."""
     monkeypatch.setattr(module, "measure", lambda: ProcessUse(maps=60_000, maps_max=65_530))
     with EmbeddedBroker() as broker:

@@ -84,7 +84,9 @@ def test_a_slave_far_behind_has_an_alarm_until_it_has_caught_up(alarms: Alarms, 
         until(lambda: alarms(master) == {})
 
 
-def test_a_slave_whose_log_differs_from_its_masters_has_an_alarm_at_once(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_slave_has_a_critical_alarm_if_its_log_differs_from_the_log_of_its_master(
+    alarms: Alarms, tmp_path: Path
+) -> None:
     """It does not mend by itself: somebody has to decide which log counts."""
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, with_faults=True) as cluster:
         master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")

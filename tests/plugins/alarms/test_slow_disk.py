@@ -20,7 +20,7 @@ from flintmq.tests.support.state import state_of
     ("what", "operation", "uses_pool"),
     [("append", "write", False), ("flush", "sync", False), ("commit", "write", True)],
 )
-def test_a_slow_disk_operation_has_an_alarm_for_five_minutes(
+def test_the_alarm_about_a_slow_disk_operation_ends_after_five_minutes(
     tmp_path: Path, what: str, operation: Any, uses_pool: bool
 ) -> None:
     """The bound is RocketMQ's, half a second; the line in the log comes besides."""

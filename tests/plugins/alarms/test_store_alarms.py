@@ -27,7 +27,7 @@ HOURS = [f"{hour:02}" for hour in range(24)]
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
 
-def test_a_failed_sync_has_an_alarm_until_the_broker_is_restarted(alarms: Alarms) -> None:
+def test_a_failed_disk_sync_raises_an_alarm_until_the_broker_is_restarted(alarms: Alarms) -> None:
     """The disk says EIO once: nothing is acknowledged from then on, and whoever looks must see why."""
     with EmbeddedBroker(settings=["flush.strategy=group_commit"], with_faults=True) as broker:
         broker.put([Message("T", b"well")])
@@ -82,7 +82,7 @@ def test_dispatch_stopped_by_a_failed_dispatcher_raises_an_alarm_until_dispatch_
         assert alarms(broker) == {}
 
 
-def test_a_full_disk_has_an_alarm_until_space_is_free(alarms: Alarms) -> None:
+def test_a_full_disk_raises_an_alarm_until_disk_space_is_free(alarms: Alarms) -> None:
     """Others fill the disk, and free it again; the next look of retention tells."""
     clock = VirtualClock()
     with EmbeddedBroker(clock=clock, with_faults=True) as broker:
@@ -139,7 +139,9 @@ def test_deleting_messages_that_a_group_has_not_consumed_raises_an_alarm(alarms:
         )  # fmt: skip
 
 
-def test_a_nearly_full_disk_has_an_alarm_until_space_is_free(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nearly_full_disk_raises_a_warning_alarm_until_disk_space_is_free(
+    alarms: Alarms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sends are still taken: it is a warning, before messages go that nobody has consumed."""
     clock = VirtualClock()
     with EmbeddedBroker(clock=clock, settings=["store.disk_enough_free_bytes=4GiB"]) as broker:
@@ -164,7 +166,7 @@ class Looks:
         raise AssertionError("these alarms look at fixed intervals")
 
 
-def test_unsynced_messages_have_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
+def test_messages_that_wait_too_long_for_a_disk_sync_raise_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
     """A disk that does not come back from a sync raises nothing: half a minute later somebody has to look."""
     clock, looks = ManualClock(), Looks()
     strategy = attrs.evolve(BY_HAND, synchronous=True)
@@ -223,7 +225,7 @@ def test_messages_that_no_slave_has_copied_raise_an_alarm_on_a_sync_master() -> 
         assert "broker.role" in found.message
 
 
-def test_dispatch_far_behind_the_commit_log_has_an_alarm_until_it_has_caught_up() -> None:
+def test_dispatch_far_behind_the_commit_log_raises_an_alarm_until_dispatch_catches_up() -> None:
     """Messages are stored, and dispatch has not had its turn."""
     with EmbeddedBroker(settings=["alarms.dispatch_behind_bytes=1000"]) as broker:
 

@@ -87,7 +87,7 @@ def test_a_console_process_that_does_not_start_raises_console_error(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_the_console_process_receives_its_settings_but_not_the_brokers_keys(
+def test_the_console_process_gets_its_settings_but_not_the_access_key_and_secret_key_of_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys by which a broker registers are not the visitors'."""

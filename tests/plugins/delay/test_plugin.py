@@ -35,7 +35,9 @@ async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
         await client.close()
 
 
-def test_delayed_messages_wait_in_the_schedule_topic_and_delay_offsets_are_returned_on_request(tmp_path: Path) -> None:
+def test_the_delay_plugin_stores_delayed_messages_in_the_schedule_topic_and_returns_delay_offsets(
+    tmp_path: Path,
+) -> None:
     """A slave reads the positions of its master by request 45."""
 
     async def live() -> None:

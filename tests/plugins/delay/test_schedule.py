@@ -125,7 +125,7 @@ def test_half_messages_of_transactions_are_never_delayed() -> None:
     assert redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=8), DelayLevels())
 
 
-def test_a_delivered_message_keeps_its_stored_properties() -> None:
+def test_a_delayed_message_is_delivered_to_its_original_topic_and_queue_with_its_properties() -> None:
     store = FakeStore()
     store.add("a", 1, NOW)
     record = store.records[0]
@@ -138,7 +138,7 @@ def test_a_delivered_message_keeps_its_stored_properties() -> None:
     assert delivered.born_timestamp_ms == 5
 
 
-def test_due_messages_are_delivered_in_order_and_the_next_due_time_returned() -> None:
+def test_run_due_delivers_due_messages_in_order_and_returns_the_next_due_time() -> None:
     store = FakeStore()
     for number in range(4):
         store.add(str(number), 2, NOW + 100 * number)
@@ -213,7 +213,7 @@ def test_an_undeliverable_delayed_message_that_cannot_become_a_dead_letter_is_lo
     assert line.endswith("position 0 until that expires [delivery.kept]")
 
 
-def test_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.LogCaptureFixture) -> None:
+def test_writing_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.LogCaptureFixture) -> None:
     """A full disk is no reason to pass a message over."""
     store = FakeStore()
     store.add("illegal", 1, NOW)
@@ -227,7 +227,7 @@ def test_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.
     assert [put.topic for put in store.put] == [UNDELIVERED_TOPIC]
 
 
-def test_one_pass_over_due_messages_delivers_at_most_a_fixed_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_of_run_due_delivers_at_most_a_fixed_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule_module, "UNITS_PER_PASS", 2)
     store = FakeStore()
     for number in range(3):

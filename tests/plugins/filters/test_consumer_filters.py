@@ -64,7 +64,7 @@ def test_a_subscription_with_an_older_version_does_not_replace_the_filter_of_its
     assert (second.expression, second.born_time_ms) == ("a > 2", first.born_time_ms + 1000)
 
 
-def test_an_expression_that_cannot_be_parsed_removes_the_filter() -> None:
+def test_registering_an_expression_that_cannot_be_parsed_removes_the_previous_filter_of_the_group() -> None:
     """The client is told; the old filter is not its subscription any more."""
     made = manager(ManualClock())
     made.register("g", [sql("T", "a >", 1)])
@@ -76,7 +76,7 @@ def test_an_expression_that_cannot_be_parsed_removes_the_filter() -> None:
     assert made.of_topic("T") == ()
 
 
-def test_a_filter_is_removed_a_day_after_its_group_left() -> None:
+def test_a_filter_is_removed_a_day_after_the_last_consumer_of_its_group_disconnected() -> None:
     """Bit maps of before are believed when a group that was away for a night is back; meanwhile its filter costs nothing."""
     clock = ManualClock()
     made = manager(clock)

@@ -80,7 +80,9 @@ def test_filters_of_a_topic_are_kept_only_if_the_topic_exists_and_sql92_is_enabl
     asyncio.run(live())
 
 
-def test_the_filter_table_is_written_in_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_table_file_is_written_outside_the_thread_of_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for the table of others: it is written by another thread, and once more at the stop."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),

@@ -170,7 +170,9 @@ def outcome(expression: str) -> str:
 
 
 @pytest.mark.parametrize(("expression", "expected"), RECORDED)
-def test_expressions_have_the_results_recorded_from_rocketmq(expression: str, expected: str) -> None:
+def test_sql92_expressions_evaluate_to_the_results_that_were_recorded_with_rocketmq(
+    expression: str, expected: str
+) -> None:
     """A consumer that moves here from RocketMQ must see the same messages."""
     assert outcome(expression) == expected
 
@@ -205,7 +207,9 @@ def test_an_sql92_filter_decides_by_message_properties_and_ignores_tag_codes() -
         ("5", "at character 1: expected a condition, found an integer"),
     ],
 )
-def test_a_syntax_error_has_the_position_and_the_expected_token(expression: str, text: str) -> None:
+def test_the_error_text_of_a_syntax_error_states_its_position_and_the_expected_token(
+    expression: str, text: str
+) -> None:
     """Whoever wrote the expression sees this remark and nothing else."""
     with pytest.raises(RefusedError) as caught:
         parse(expression)

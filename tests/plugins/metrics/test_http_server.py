@@ -58,7 +58,7 @@ def test_a_get_request_is_answered_and_its_connection_closed() -> None:
     assert headers["Connection"] == "close"
 
 
-def test_a_head_request_is_answered_as_a_get_without_its_body() -> None:
+def test_the_answer_to_a_head_request_is_that_of_a_get_request_without_the_body() -> None:
     """Load balancers probe with it."""
     with served() as address:
         code, headers, body = exchange(address, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -85,7 +85,9 @@ def test_a_request_with_bare_line_feeds_is_answered() -> None:
         (b"GET /broken HTTP/1.1\r\n\r\n", 500),
     ],
 )
-def test_http_requests_other_than_small_get_requests_are_refused(sent: bytes, code: int) -> None:
+def test_malformed_oversized_and_unsupported_http_requests_are_answered_with_an_error_status(
+    sent: bytes, code: int
+) -> None:
     """With a status and a sentence, and what failed inside is not shown outside."""
     with served() as address:
         found, _headers, body = exchange(address, sent)

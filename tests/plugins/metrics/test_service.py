@@ -125,7 +125,7 @@ def test_a_serving_broker_answers_healthz_and_readyz_with_200(tmp_path: Path) ->
     live(tmp_path, work)
 
 
-def test_a_broker_whose_store_failed_to_sync_is_alive_and_not_ready(tmp_path: Path) -> None:
+def test_a_broker_whose_store_failed_to_sync_passes_healthz_and_fails_readyz(tmp_path: Path) -> None:
     """The scrape answers, readiness ends with the reason, and the process is alive all the same."""
 
     async def work(broker: Broker) -> None:

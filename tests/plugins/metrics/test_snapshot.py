@@ -25,7 +25,7 @@ async def elsewhere(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-def test_figures_are_gathered_on_the_thread_of_the_event_loop() -> None:
+def test_metrics_are_gathered_on_the_thread_of_the_event_loop() -> None:
     """The tables are the loop's: another thread that reads them would meet them half changed."""
     threads: list[int] = []
 
@@ -70,7 +70,7 @@ def test_a_metrics_snapshot_times_out_and_is_canceled_if_the_event_loop_of_the_b
     asyncio.run(live())
 
 
-def test_gathering_many_figures_is_split_into_several_event_loop_iterations() -> None:
+def test_gathering_many_metrics_is_split_into_several_event_loop_iterations() -> None:
     """Ten thousand queues must not be one pause of the broker."""
     turns = 0
 
@@ -94,7 +94,7 @@ def test_gathering_many_figures_is_split_into_several_event_loop_iterations() ->
     assert turns >= 5
 
 
-def test_metrics_snapshots_are_taken_at_a_minimum_interval() -> None:
+def test_successive_metrics_snapshots_are_at_least_a_minimum_interval_apart() -> None:
     """Someone who reloads a page without end gets answers, at a pace that the loop does not feel."""
 
     async def live() -> float:

@@ -30,7 +30,7 @@ def state(epochs: Epochs, end: int, *, start: int = 0, confirmed: int | None = N
 
 
 @pytest.mark.parametrize("end", [0, 1, 500, 1000])
-def test_a_slave_whose_log_is_a_prefix_of_the_masters_log_continues_at_its_end(end: int) -> None:
+def test_a_slave_whose_log_is_a_prefix_of_the_masters_log_continues_at_the_end_of_its_own_log(end: int) -> None:
     """The ordinary case: the slave has what the master had some time ago."""
     later = FIRST.begun(300, MASTER).begun(900, RECOVERED)
     slave = FIRST if end <= 300 else later.cut_at(end)
@@ -83,7 +83,7 @@ def test_a_slave_refuses_a_master_that_began_a_different_epoch_at_the_same_posit
         agree(state(twice, 900), state(once, 700))
 
 
-def test_a_former_master_with_records_that_its_slave_never_received_is_refused() -> None:
+def test_a_former_master_with_records_that_the_new_master_lacks_is_not_allowed_to_replicate() -> None:
     """A slave that was promoted, and the old master that comes back with what it had not sent."""
     promoted = FIRST.begun(400, MASTER)
     with pytest.raises(NotFollowedError, match="older copy"):
@@ -107,7 +107,7 @@ def test_a_slave_refuses_a_master_with_another_broker_name() -> None:
         agree(state(FIRST, 1000), other)
 
 
-def test_a_slave_that_needs_log_files_deleted_on_its_master_is_refused() -> None:
+def test_a_slave_that_needs_log_files_deleted_on_its_master_is_not_allowed_to_replicate() -> None:
     """The files that it needs are deleted; an empty store would do."""
     master = state(FIRST.begun(3000, MASTER), 9000, start=2048)
     with pytest.raises(NotFollowedError, match="start the slave with an empty store"):
@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_the_epoch_of_a_new_master_has_the_cause_recovered_if_no_record_followed_the_recovery(
+def test_the_epoch_cause_stays_recovered_if_a_broker_becomes_master_before_writing_a_record(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

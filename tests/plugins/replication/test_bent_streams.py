@@ -66,7 +66,7 @@ def test_master_and_slave_survive_random_bytes_on_replication_connections(
     assert slave.watermarks.wrote == master.watermarks.wrote
 
 
-def test_the_check_of_a_damaged_replication_stream_accepts_only_whole_records(
+def test_a_slave_accepts_only_whole_records_from_a_damaged_replication_stream(
     tmp_path: Path, stores: Callable[[Path], MessageStore]
 ) -> None:
     """Whatever is bent in a log, what passes is a row of whole records at their places."""
@@ -96,7 +96,7 @@ def test_the_check_of_a_damaged_replication_stream_accepts_only_whole_records(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_damaged_replication_log_state_is_refused_or_its_epochs_are_decoded_unchanged(seed: int) -> None:
+def test_decoding_a_damaged_replication_log_state_never_yields_wrong_epochs(seed: int) -> None:
     """A state is the first thing that is believed."""
     chance = random.Random(seed)
     said = LogState("broker-a", Epochs.new().begun(100, "recovered"), 0, 500, 4096, 500)

@@ -24,7 +24,7 @@ def test_a_slave_counts_as_disconnected_only_after_its_last_connection_has_ended
     assert gone.alone_ms() == 0
 
 
-def test_the_time_for_which_a_master_has_no_slaves_is_measured_from_the_start_of_the_master() -> None:
+def test_the_time_without_slaves_is_counted_from_the_start_of_a_master_if_no_slave_ever_connected() -> None:
     """Nobody is missed by name then."""
     clock = ManualClock()
     gone = GoneSlaves(clock, 4)

@@ -56,7 +56,7 @@ def test_the_slaves_log_becomes_equal_to_the_masters(pair: Pair, piece_bytes: in
         assert pair.slave.epochs.epochs == pair.master.epochs.epochs
 
 
-def test_an_empty_rocketmq_slave_starts_with_the_last_log_file(pair: Pair) -> None:
+def test_an_empty_rocketmq_slave_copies_only_the_last_file_of_the_masters_log(pair: Pair) -> None:
     """So RocketMQ does; a slave of FlintMQ is given everything there is."""
     fill(pair.master, 40)
     pair.settle()
@@ -163,7 +163,7 @@ def _golden() -> Path | None:
     return path if path.exists() else None
 
 
-def test_only_the_newest_offset_report_of_a_slave_is_used() -> None:
+def test_the_master_uses_only_the_newest_of_several_offset_reports_received_together() -> None:
     """A slave reports faster than a master reads (docs/internals/store-format.md, Replication stream)."""
     reports = streams.Reports()
     raw = struct.pack(">3q", 1, 2, 3)
@@ -323,7 +323,9 @@ def test_a_damaged_replicated_record_is_not_appended(pair: Pair, damage: str) ->
     assert pair.slave.watermarks.wrote == end
 
 
-def test_a_slave_with_another_log_file_size_is_refused(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> None:
+def test_a_slave_whose_log_file_size_differs_from_its_masters_is_refused(
+    stores: Stores, tmp_path: Path, sealed: LinkSettings
+) -> None:
     """The logs could never be equal."""
     with opened(tmp_path / "l", commit_log_file_bytes=8192) as larger:
         pair = Pair(stores(tmp_path / "m"), larger, sealed)

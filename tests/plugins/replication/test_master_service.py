@@ -104,7 +104,7 @@ def test_the_connection_of_a_silent_replication_peer_is_closed(tmp_path: Path) -
         asyncio.run(run(master))
 
 
-def test_unauthenticated_replication_connections_are_bounded(tmp_path: Path) -> None:
+def test_the_number_of_unauthenticated_replication_connections_is_limited(tmp_path: Path) -> None:
     """Whoever proves nothing gets few places, and slaves get theirs afterwards."""
 
     async def run(master: MessageStore, slave: MessageStore) -> None:

@@ -48,7 +48,9 @@ def bodies(broker: EmbeddedBroker, count: int) -> list[bytes]:
     return sorted(message.body for message in broker.wait_for_messages("T", count, timeout_s=30))
 
 
-def test_swapping_master_and_slave_loses_and_repeats_no_message(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_no_message_is_lost_or_repeated_if_master_and_slave_swap_their_roles(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
     """Each finds the other by the name server; the queue goes on where the other one stopped."""
     ends, wanted = [cluster["broker-a"], *cluster.slaves("broker-a")], list[bytes]()
     ends[0].create_topic("T", 1)

@@ -161,7 +161,7 @@ def test_a_slave_deletes_a_topic_whose_deletion_is_in_the_log(state: Any) -> Non
     asyncio.run(deleted_while_offsets_wait())
 
 
-def test_consumer_offsets_of_a_master_that_reports_no_log_end_are_applied_at_once(state: Any) -> None:
+def test_a_slave_applies_consumer_offsets_at_once_if_its_master_does_not_report_its_log_end(state: Any) -> None:
     """Its offsets are taken over at once, as RocketMQ's slaves do."""
     state.store.watermarks.wrote = 0
     master = Master()
@@ -254,7 +254,7 @@ def test_a_slave_applies_no_consumer_offsets_while_it_does_not_copy_the_log(stat
     assert state.offsets.which_group_by_topic("T") == {"G"}
 
 
-def test_unchanged_tables_of_a_master_are_not_written_again(state: Any) -> None:
+def test_a_slave_does_not_write_tables_of_its_master_again_if_they_have_not_changed(state: Any) -> None:
     """Each change is written to disk and told to name servers."""
     told: list[int] = []
     state.topics.changed.subscribe(lambda: told.append(1))
@@ -264,7 +264,7 @@ def test_unchanged_tables_of_a_master_are_not_written_again(state: Any) -> None:
     assert told == [1]
 
 
-def test_a_slave_copies_the_consumer_groups_of_a_master_that_has_no_consumer_offsets(state: Any) -> None:
+def test_a_slave_copies_consumer_groups_even_if_its_master_returns_an_error_for_empty_offset_tables(state: Any) -> None:
     """RocketMQ answers code 1 where a table is empty."""
     master = Master()
     master.tables[RequestCode.GET_ALL_CONSUMER_OFFSET] = 1
@@ -275,7 +275,7 @@ def test_a_slave_copies_the_consumer_groups_of_a_master_that_has_no_consumer_off
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", 16, {"topicConfigTable": {"T": 5}}, {"topicConfigTable": 5}])
-def test_an_invalid_table_of_a_master_ends_only_one_synchronization_round(
+def test_a_slave_synchronizes_again_in_the_next_round_after_an_invalid_table_of_its_master(
     state: Any, body: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next round is another chance, and the log says what was wrong."""
@@ -313,7 +313,7 @@ def test_a_slave_logs_an_unreachable_master_once(state: Any, caplog: pytest.LogC
     assert caplog.text.count("nobody answers") == 1
 
 
-def test_a_slave_that_finds_unknown_topics_requests_only_the_topic_table_again(
+def test_a_slave_that_finds_an_unknown_topic_in_the_log_requests_only_the_topic_table(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""

@@ -40,7 +40,7 @@ def test_disk_alarms_use_the_disk_limits_of_the_retention_settings(
     assert all(one.subject == "/a" and "/a" in one.message for one in alarms)
 
 
-def test_one_full_log_disk_raises_only_a_warning_if_another_log_disk_has_space() -> None:
+def test_a_full_log_disk_is_only_a_warning_if_a_second_log_disk_has_free_space() -> None:
     """New files of the log are made on the other one, so nobody is refused."""
     full, roomy = usage(0.95), usage(0.10, "/b")
     assert [(one.id, one.subject) for one in disks([full, roomy], roomy, POLICY)] == [("disk.nearly_full", "/a")]

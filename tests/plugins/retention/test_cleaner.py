@@ -154,7 +154,7 @@ def test_expired_log_files_are_deleted_with_their_consume_queue_and_index_files(
     assert bench.store.recovered.cut is None
 
 
-def test_a_deletion_started_by_request_ends_after_a_fixed_number_of_rounds(make: Any) -> None:
+def test_a_deletion_started_by_an_admin_request_ends_after_a_fixed_number_of_cleaning_rounds(make: Any) -> None:
     """Code 329 starts twenty rounds, not a habit."""
     bench = make()
     bench.fill(12)
@@ -171,7 +171,7 @@ def test_a_deletion_started_by_request_ends_after_a_fixed_number_of_rounds(make:
     assert bench.log_names[0] > 0
 
 
-def test_the_age_of_a_log_file_is_the_age_of_its_messages_not_of_its_inode(make: Any) -> None:
+def test_the_age_of_a_log_file_is_the_age_of_its_messages_unless_the_setting_compat_is_strict(make: Any) -> None:
     """A restored backup has young files full of old messages; strict copies RocketMQ, which waits three days more."""
     strict, safe = make(compat="strict"), make()
     for bench in (strict, safe):
@@ -345,7 +345,9 @@ def test_the_retention_of_a_topic_expires_messages_of_this_topic_only(make: Any)
     assert bench.store.reader.get_message("short", 0, 26, 1, None).status is GetMessageStatus.FOUND
 
 
-def test_a_group_that_loses_unread_messages_is_logged(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_messages_that_a_group_has_not_read_logs_the_name_of_the_group(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Which group, which queue, how many: once for each group and file, and nothing about those who have read all."""
     bench = make()
     bench.fill(12)

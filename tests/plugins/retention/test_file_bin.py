@@ -42,7 +42,9 @@ class Later(Executor):
             self.waiting.pop(0)()
 
 
-def test_files_are_deleted_in_order_and_wait_for_an_earlier_failed_deletion(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_deleted_in_order_and_a_failed_deletion_stops_the_deletion_of_later_files(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The first file cannot be deleted once: those behind it wait for it."""
     disk = filled()
     disk.fail(0, 5, operation="unlink")
@@ -73,7 +75,7 @@ def test_files_are_deleted_in_the_background_thread(caplog: pytest.LogCaptureFix
     assert disk.list_files(Path("/log")) == FILES[2:]
 
 
-def test_the_memory_map_of_a_deleted_file_is_released_when_the_file_is_unlinked() -> None:
+def test_the_memory_map_of_a_file_is_released_only_when_the_file_is_unlinked() -> None:
     """A map of a gigabyte is let go where its file is deleted, on that thread."""
 
     class Map:

@@ -41,7 +41,7 @@ class Cleaner:
         return lambda: self.asked.append(name)
 
 
-def test_disks_are_measured_before_the_broker_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_checked_when_the_retention_service_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round comes ten seconds later, and queues of topics with a retention of their own begin where it says."""
     monkeypatch.setattr("flintmq.plugins.retention.plugin.CleanCommitLogService", Cleaner)
     timers: list[str] = []

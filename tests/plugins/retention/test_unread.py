@@ -149,7 +149,7 @@ def test_a_group_chosen_in_the_settings_but_without_offsets_keeps_no_files_and_i
     assert len(told(caplog, "group billing of store.keep_for_groups has stored no offset")) == 1
 
 
-def test_unread_queues_and_retry_topics_of_a_group_chosen_in_the_settings_are_kept(make: Any) -> None:
+def test_messages_in_unread_queues_and_retry_topics_of_a_group_chosen_in_the_settings_are_kept(make: Any) -> None:
     """A queue that was added, and what it sent back: an offset there comes with its first pull."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, queue_id=1)
@@ -207,7 +207,7 @@ def test_the_search_for_unread_messages_is_split_into_several_event_loop_iterati
     assert bench.log_names[0] == 0
 
 
-def test_a_file_of_unknown_age_is_kept(make: Any) -> None:
+def test_a_file_of_unknown_age_with_unread_messages_is_kept_unless_the_disk_is_nearly_full(make: Any) -> None:
     """Until its age is known, no bound can win but the disk's."""
     policy = RetentionPolicy.of(make(keep_for_groups=GROUPS).store.config.store)
     file = LogFile(0, FILE, None)

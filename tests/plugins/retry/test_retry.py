@@ -60,7 +60,7 @@ def test_too_many_retries_or_a_negative_delay_level_make_a_message_a_dead_letter
         assert made.properties["DELAY"] == "0", "as the real broker stores it"
 
 
-def test_only_newer_client_versions_can_set_max_reconsume_times() -> None:
+def test_max_reconsume_times_in_a_request_is_ignored_if_the_client_is_older_than_rocketmq_3_4_9() -> None:
     assert max_reconsume_times(GROUP, 3, 121) == 3
     assert max_reconsume_times(GROUP, 3, 120) == 16
     assert max_reconsume_times(GROUP, None, 407) == 16

@@ -24,7 +24,7 @@ def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
 @pytest.mark.parametrize("rows", [3, bulk_scan.ROWS_MAX])
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
-def test_a_scan_of_the_log_finds_all_records_and_no_record_forged_in_a_body(
+def test_a_commit_log_scan_finds_every_record_and_ignores_a_record_forged_in_a_message_body(
     rows: int, bodies: list[bytes], tail: int
 ) -> None:
     """A producer can put a whole record, with the right position in it, into a body."""
@@ -55,7 +55,7 @@ def test_the_scan_of_a_log_file_ends_at_a_blank_record_of_any_size(size: int) ->
     assert walked(log + encode_blank(size) + bytes(size - 8)) == (starts, len(log), "blank")
 
 
-def test_a_scan_of_the_log_from_any_record_finds_all_later_records() -> None:
+def test_a_commit_log_scan_that_starts_at_any_record_finds_all_later_records() -> None:
     """The log is longer than the parts in which it is searched, so the seams between them are tested."""
     random_bodies = random.Random(7)
     log, starts = encode_all([RecordFields(body=random_bodies.randbytes(50) + b"\xda\xa3\x20\xa7")] * 5_000)

@@ -167,7 +167,7 @@ def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) ->
         _ = Checkpoint(foreign).newest().offset
 
 
-def test_changing_a_checkpoint_keeps_the_offsets_of_the_querys_other_sources(tmp_path: Path) -> None:
+def test_changing_the_flintmq_offsets_of_a_checkpoint_keeps_the_offsets_of_other_sources(tmp_path: Path) -> None:
     """A query may join messages with another stream, whose offset must not move."""
     at = {"v": 1, "transport": "broker", "queues": {}}
     folder = checkpoint(tmp_path / "c", at, others=('{"logOffset":7}', "-"))
@@ -180,7 +180,7 @@ def test_changing_a_checkpoint_keeps_the_offsets_of_the_querys_other_sources(tmp
     assert moved.metadata == METADATA
 
 
-def test_converting_a_checkpoint_to_store_files_is_refused_if_it_has_queues_of_another_broker(
+def test_converting_a_checkpoint_to_store_files_is_refused_if_the_store_lacks_some_of_its_queues(
     served: Served,
 ) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""

@@ -20,7 +20,7 @@ def test_columns_are_not_pruned_in_a_spark_connect_session() -> None:
     assert prune_columns(SimpleNamespace()) is False
 
 
-def test_a_failure_to_add_the_column_pruning_rule_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_to_add_the_column_pruning_rule_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A vendor's Spark may have no Janino, or forbid it: reads are slower then, and as right as before."""
 
     class Rules:

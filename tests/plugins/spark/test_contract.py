@@ -319,7 +319,7 @@ def test_a_stream_refuses_options_that_end_a_read(query: Start, option: dict[str
 # --- batches ---
 
 
-def test_a_quiet_topic_beside_a_busy_topic_causes_no_empty_batches(cluster: Cluster, query: Start) -> None:
+def test_new_messages_of_a_topic_outside_the_query_cause_no_empty_batches(cluster: Cluster, query: Start) -> None:
     """Empty queues, new topics and other queues of the topic must make no empty batch either."""
     cluster.make_topic(TOPIC, 2)
     cluster.make_topic("busy", 1)

@@ -218,7 +218,7 @@ def test_records_with_unreadable_bodies_are_kept_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_damaged_records_kept_as_bad_records_are_rows_at_their_log_positions(at: int) -> None:
+def test_the_row_of_a_damaged_record_has_only_the_broker_name_position_size_and_error(at: int) -> None:
     """The row of a record of a broker's answer has the physical offset that the record names."""
     log, starts = encode_all([RecordFields(properties=b"a\x01b")] * 3)
     place = starts[at] + 84
@@ -237,7 +237,7 @@ def test_damaged_records_kept_as_bad_records_are_rows_at_their_log_positions(at:
     assert (rows[at]["physicalOffset"], rows[at]["storeSize"]) == (starts[at], len(log) // 3)
 
 
-def test_properties_as_json_equal_those_of_rocketmq_spark() -> None:
+def test_the_json_format_of_properties_equals_the_json_format_of_rocketmq_spark() -> None:
     """Queries written for rocketmq-spark read a JSON string for each message."""
     log, starts = encode_all([RecordFields(properties='a\x01ü\x02b\x01"'.encode()), RecordFields()])
     batch = Decoder(("properties",), properties_format="json").decode(log, starts)

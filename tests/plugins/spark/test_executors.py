@@ -82,7 +82,7 @@ def test_executors_with_all_needed_packages_pass_the_executor_check() -> None:
     assert not spark.tags
 
 
-def test_the_error_about_missing_packages_names_executor_and_python() -> None:
+def test_the_error_about_missing_packages_names_the_host_and_the_python_of_the_spark_executor() -> None:
     """A bare `No module named 'flintmq'` says none of it."""
     with pytest.raises(RuntimeMissingError) as raised:
         check_executors(FakeSession(), ("json", "no_such_module", "nor_this_one"))
@@ -101,7 +101,7 @@ def test_the_error_about_missing_packages_names_executor_and_python() -> None:
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.13",
     ],
 )
-def test_the_error_about_a_python_that_does_not_start_names_the_setting(line: str) -> None:
+def test_the_error_about_an_executor_python_that_does_not_start_names_the_setting_pyspark_python(line: str) -> None:
     """Spark prints pages, of which a single line names the cause."""
     with pytest.raises(
         RuntimeMissingError, match=r"executors cannot run this program's tasks: .*PYSPARK_PYTHON"

@@ -174,7 +174,9 @@ def test_a_row_is_sent_again_after_a_temporary_failure(served: Served, monkeypat
         ({"nameServer": "h:1", "sendBatch": "5000"}, "sendBatch must be at most 4096"),
     ],
 )
-def test_unusable_write_options_are_refused(given: dict[str, str], says: str) -> None:
+def test_missing_conflicting_unknown_and_out_of_range_write_options_are_refused(
+    given: dict[str, str], says: str
+) -> None:
     """The error must come on the driver, before any row is sent."""
     with pytest.raises(OptionError, match=says):
         WriteOptions.parse(given)

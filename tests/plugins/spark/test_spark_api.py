@@ -64,7 +64,7 @@ def reader(numbers: Numbers) -> Any:
     return source.StreamReader(numbers, ReadOptions.parse(OPTIONS))  # type: ignore[arg-type]
 
 
-def test_the_initial_offset_does_not_exceed_the_end_offset_that_pyspark_before_4_2_requests_first(
+def test_the_initial_offset_is_at_most_the_end_offset_even_if_pyspark_requests_the_end_offset_first(
     numbers: Numbers,
 ) -> None:
     """PySpark before 4.2 calls latestOffset, then initialOffset: what comes between must not be skipped, or read backwards."""
@@ -86,7 +86,7 @@ def test_a_restarted_query_checks_its_checkpoint_before_the_next_batch(numbers: 
     assert numbers.checked_at == [40]
 
 
-def test_the_first_batch_of_a_stream_is_unlimited_and_later_batches_keep_their_limits(numbers: Numbers) -> None:
+def test_the_first_batch_of_a_stream_has_no_size_limit_and_all_later_batches_are_limited(numbers: Numbers) -> None:
     """The first one may be all that a query with AvailableNow asks for: a limit would end it too early."""
     one = reader(numbers)
     one.partitions({"n": 40}, {"n": 40})

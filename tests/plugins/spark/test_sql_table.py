@@ -65,7 +65,7 @@ def test_creating_a_sql_table_with_an_invalid_option_is_refused() -> None:
         FlintMQDataSource({"option.subscribe": "a", "owner": "o", "provider": "flintmq"}).schema()
 
 
-def test_options_that_spark_adds_only_for_catalog_tables_are_refused_in_other_reads() -> None:
+def test_an_option_reserved_for_sql_tables_is_refused_in_a_read_that_uses_no_table() -> None:
     """Rows written to a table still go to the topic that the write names."""
     for name in ("location", "option.subscribe", "provider"):
         with pytest.raises(OptionError, match=f"unknown option '{name}'"):

@@ -45,7 +45,7 @@ def put_to_both(cluster: Cluster, count: int, name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_a_restart_while_a_broker_is_down_repeats_no_message(
+def test_restarting_a_spark_query_while_a_broker_is_down_repeats_no_message(
     cluster: Cluster, query: Query, fail_on_data_loss: str
 ) -> None:
     """Its queues are in no route while it is away; they keep their places, and go on there when it is back."""
@@ -62,7 +62,9 @@ def test_a_restart_while_a_broker_is_down_repeats_no_message(
     assert Counter(query.bodies) == Counter(expected)
 
 
-def test_messages_of_a_restarted_broker_are_read(cluster: Cluster, query: Query) -> None:
+def test_a_spark_query_reads_the_unread_messages_of_a_broker_after_the_broker_is_up_again(
+    cluster: Cluster, query: Query
+) -> None:
     """They were not lost while it was down, so there is no error and none is left out."""
     expected = put_to_both(cluster, 100, "first")
     query.start(maxOffsetsPerTrigger="60")
@@ -138,7 +140,9 @@ def test_a_planned_batch_of_a_recreated_topic_is_reported_as_data_loss(cluster: 
     assert Counter(query.start(failOnDataLoss="false").read()) == Counter(new)
 
 
-def test_a_checkpoint_of_an_earlier_release_is_read(cluster: Cluster, query: Query) -> None:
+def test_a_spark_query_continues_from_a_checkpoint_that_an_earlier_flintmq_release_wrote(
+    cluster: Cluster, query: Query
+) -> None:
     """It has places alone: they are kept, and what cannot be known is an error as it was."""
     first = put_to_both(cluster, 30, "first")
     assert Counter(query.read()) == Counter(first)

@@ -71,7 +71,7 @@ class Query:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_query_loses_and_repeats_no_message_after_crashes(tmp_path: Path, seed: int) -> None:
+def test_a_query_loses_no_message_and_repeats_no_message_after_crashes_of_the_query(tmp_path: Path, seed: int) -> None:
     """Messages come meanwhile and queues are added; at the end each is in one batch, and each batch reads the same again."""
     chance = random.Random(seed)
     sent: Counter[bytes] = Counter()

@@ -96,7 +96,7 @@ def test_a_broker_is_read_without_a_name_server(served: Served) -> None:
     assert len(rows(one, one.initial("earliest"), one.final())) == 157
 
 
-def test_the_option_tags_omits_messages_whose_different_tag_has_the_same_hash(served: Served) -> None:
+def test_a_read_by_tag_omits_messages_whose_tag_has_an_equal_hash_but_different_text(served: Served) -> None:
     """Brokers compare hashes: 'AaAa' and 'BBBB' have one, and only one of them was asked for."""
     served.send(TOPIC, bodies(2, 5), 2, tags="AaAa")
     served.send(TOPIC, bodies(2, 5, 5), 2, tags="BBBB")
@@ -278,7 +278,7 @@ def test_a_deleted_topic_with_unread_messages_is_reported_as_data_loss(served: S
         assert lenient.checked(some) == some
 
 
-def test_messages_deleted_after_planning_are_an_error_or_a_warning(
+def test_fail_on_data_loss_makes_messages_deleted_after_read_planning_an_error_not_a_warning(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between planning and reading a queue may lose its tail or its topic's data: an error, or a warning and on."""

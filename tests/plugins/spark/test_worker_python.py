@@ -37,7 +37,7 @@ def refusal(spark: Any) -> str:
     return str(raised.value)
 
 
-def test_the_error_about_an_unusable_python3_on_the_path_names_this_python(
+def test_the_error_about_packages_missing_for_spark_workers_names_the_python_of_the_workers(
     bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plain SparkSession uses that Python; the error names it, the missing packages and both remedies."""
@@ -59,7 +59,7 @@ def test_the_error_about_an_unusable_python3_on_the_path_names_this_python(
         ("/bin/false", "run /bin/false, which does not run"),
     ],
 )
-def test_a_missing_worker_python_is_an_error(python: str, said: str) -> None:
+def test_a_nonexistent_python_for_spark_workers_is_refused(python: str, said: str) -> None:
     """The value of ``PYSPARK_PYTHON`` can be misspelled."""
     assert said in refusal(session(python))
 
@@ -79,7 +79,7 @@ def test_spark_sessions_with_a_usable_worker_python_are_accepted(
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://host", None])
-def test_the_worker_python_of_a_cluster_is_not_checked_on_the_driver(
+def test_the_python_of_spark_cluster_workers_is_checked_on_the_executors_and_not_on_the_driver(
     monkeypatch: pytest.MonkeyPatch, master: str | None
 ) -> None:
     """Nothing is known of them here: neither of executors, nor of a Spark Connect server (None)."""
@@ -122,7 +122,7 @@ finally:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "call"), [("register", "register(spark)"), ("session", "session('local[1]')")])
-def test_a_plain_spark_session_with_an_unusable_worker_python_is_refused(
+def test_a_spark_session_created_without_flintmq_is_refused_if_its_worker_python_lacks_packages(
     bare_python: Path, name: str, call: str
 ) -> None:
     """The session exists before its Python can be chosen, and a query would end in a traceback of the worker."""

@@ -67,7 +67,7 @@ def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[Mes
         store.close()
 
 
-def test_many_position_changes_within_a_short_time_cause_one_write_of_the_feed_file(
+def test_fifty_quick_log_position_changes_cause_one_write_of_the_feed_file(
     fed: tuple[MessageStore, FeedPublisher], pending: list[Callable[[], None]], tmp_path: Path
 ) -> None:
     """A thousand batches within a millisecond must not cost a thousand writes; none is forgotten."""
@@ -223,7 +223,9 @@ def offsets(zone: Path) -> list[int]:
 
 @NEEDS_ARROW
 @pytest.mark.parametrize("engine", ["thread", "process"])
-def test_each_acknowledged_message_is_written_to_the_landing_zone_once(tmp_path: Path, engine: str) -> None:
+def test_each_acknowledged_message_is_written_once_to_the_files_of_the_landing_zone(
+    tmp_path: Path, engine: str
+) -> None:
     """Through a stop, a time without landing, and a start that catches up: each message once, nothing of the broker's own."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     landing = [
@@ -271,7 +273,9 @@ def test_a_new_landing_zone_can_begin_with_the_next_stored_message(tmp_path: Pat
     assert offsets(zone) == [put[0].commit_log_offset_bytes]
 
 
-def test_the_error_about_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_missing_pyarrow_contains_the_pip_install_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker runs without pyarrow; one that is to land with it says what to install, before anything listens."""
     found = importlib.util.find_spec
 

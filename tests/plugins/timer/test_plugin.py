@@ -69,7 +69,7 @@ def test_a_slave_delivers_no_timer_messages(tmp_path: Path) -> None:
         assert bodies(broker) == [b"1", b"2", b"3", b"4"]
 
 
-def test_timer_messages_delivered_before_demotion_do_not_repeat_after_a_restart(tmp_path: Path) -> None:
+def test_timer_messages_delivered_before_a_demotion_are_not_delivered_again_after_a_restart(tmp_path: Path) -> None:
     """The slave writes the positions of the former master until it has those of a new one."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
@@ -82,7 +82,7 @@ def test_timer_messages_delivered_before_demotion_do_not_repeat_after_a_restart(
         assert bodies(broker) == [b"1", b"2"]
 
 
-def test_a_promoted_slave_delivers_timer_messages_from_its_masters_position(tmp_path: Path) -> None:
+def test_a_promoted_slave_continues_timer_delivery_at_the_position_of_its_former_master(tmp_path: Path) -> None:
     """Retention asks for the first message that is still needed; the positions outlive a restart of the slave, too."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:

@@ -232,7 +232,7 @@ def test_timer_messages_are_delivered_in_order_after_a_temporarily_refused_deliv
     assert [body for body, _ in bench.delivered()] == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_timer_message_due_before_the_last_delivered_message_is_not_skipped(bench: Bench) -> None:
+def test_a_timer_message_is_not_skipped_if_a_message_with_a_later_due_time_is_already_delivered(bench: Bench) -> None:
     """Positions noted while one waits that is due before the last delivered."""
     bench.send(b"a", TIMER_DELAY_MS="5000")
     bench.clock.advance_ms(5_000)
@@ -398,7 +398,7 @@ def test_a_timer_message_due_in_a_minute_with_too_many_messages_is_refused(bench
         lambda: message("T", 0),
     ],
 )
-def test_due_messages_and_half_messages_and_messages_with_a_delay_level_are_not_moved_to_the_timer_topic(
+def test_the_timer_topic_receives_no_due_message_no_half_message_and_no_message_with_a_delay_level(
     bench: Bench, make: Callable[[], Any]
 ) -> None:
     """A time that has come, a half message, one with a delay level, one that waits already."""
@@ -418,7 +418,9 @@ def test_the_longest_timer_delay_is_the_retention_time() -> None:
     assert longest_delay(config) == (2 * HOUR_MS, "store.file_reserved_hours (fileReservedTime)")
 
 
-def test_deleted_timer_records_are_logged_and_skipped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_timer_message_whose_log_record_no_longer_exists_is_skipped_and_reported_in_a_log_line(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     """A disk that was nearly full deleted their file: the others come."""
     bench.send(b"gone", TIMER_DELAY_MS="50")
     bench.send(b"kept", TIMER_DELAY_MS="50")

@@ -30,7 +30,9 @@ def taken(wheel: TimerWheel, now_ms: int, limit: int = 1_000_000) -> list[tuple[
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_entries_are_returned_in_order(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_a_hundred_thousand_timer_entries_are_returned_in_order_of_delivery_time(
+    wheel: TimerWheel, tmp_path: Path
+) -> None:
     """Three days of them, of which only a minute is in memory at a time; no file is left in the end."""
     choose = random.Random(1)
     wanted = sorted((NOW + choose.randrange(1, 3 * 86_400_000), offset) for offset in range(100_000))
@@ -67,7 +69,7 @@ def test_no_timer_entry_is_returned_before_its_delivery_time(wheel: TimerWheel) 
     assert taken(wheel, NOW + 5 * SLOT_MS + 500) == [(NOW + 5 * SLOT_MS + 500, 2)]
 
 
-def test_an_entry_put_twice_is_returned_once(wheel: TimerWheel) -> None:
+def test_a_timer_entry_that_is_added_twice_is_returned_once(wheel: TimerWheel) -> None:
     """A put that failed halfway is repeated."""
     far = NOW + 2 * SLOT_MS
     for _ in range(2):
@@ -76,13 +78,13 @@ def test_an_entry_put_twice_is_returned_once(wheel: TimerWheel) -> None:
     assert taken(wheel, far) == [(far, 2), (far, 3)]
 
 
-def test_entries_put_back_after_they_were_due_are_returned_again(wheel: TimerWheel) -> None:
+def test_due_timer_entries_taken_from_the_wheel_and_put_back_are_returned_by_the_next_call(wheel: TimerWheel) -> None:
     wheel.put([entry(NOW + 1, 1), entry(NOW + 2, 2)])
     wheel.give_back(wheel.pop_due(NOW + 5, 10))
     assert taken(wheel, NOW + 5) == [(NOW + 1, 1), (NOW + 2, 2)]
 
 
-def test_overdue_timer_entries_are_loaded_in_bounded_parts_after_a_long_pause(wheel: TimerWheel) -> None:
+def test_memory_is_bounded_while_a_hundred_thousand_overdue_timer_entries_are_returned(wheel: TimerWheel) -> None:
     """After a week's standstill all of it is overdue: minutes are loaded as they are taken."""
     wanted = [(NOW + SLOT_MS + 30 * offset, offset) for offset in range(100_000)]
     wheel.put(entry(due, offset) for due, offset in wanted)
@@ -94,7 +96,9 @@ def test_overdue_timer_entries_are_loaded_in_bounded_parts_after_a_long_pause(wh
     assert got == wanted
 
 
-def test_an_overdue_timer_entry_that_is_still_in_a_file_is_returned_in_order(wheel: TimerWheel) -> None:
+def test_timer_entries_added_after_their_delivery_time_are_returned_in_order_of_delivery_time(
+    wheel: TimerWheel,
+) -> None:
     """While many are overdue, a new one that is overdue too waits in its minute's file: nothing is lost between."""
     wheel.put(entry(NOW + SLOT_MS, offset) for offset in range(LOAD_BELOW))
     wheel.put([entry(NOW + 2 * SLOT_MS, LOAD_BELOW)])
@@ -105,7 +109,7 @@ def test_an_overdue_timer_entry_that_is_still_in_a_file_is_returned_in_order(whe
     assert [offset for _, offset in taken(wheel, later)] == [LOAD_BELOW, LOAD_BELOW + 1, LOAD_BELOW + 2]
 
 
-def test_clear_deletes_the_timer_wheel_files_of_a_former_run_and_no_other_file(
+def test_clearing_the_timer_wheel_deletes_its_old_files_and_no_other_file_in_the_folder(
     wheel: TimerWheel, tmp_path: Path
 ) -> None:
     """They may tell of messages that a crash took; what is not the wheel's stays."""

@@ -28,7 +28,7 @@ def found(pieces: list[memoryview]) -> list[tuple[object, object]]:
     return [(span.attributes["flintmq.queue_offset"], span.attributes["messaging.message.id"]) for span in spans]
 
 
-def test_each_traced_message_in_log_records_is_found_once(tmp_path: Path) -> None:
+def test_each_commit_log_record_with_a_sampled_traceparent_is_found_exactly_once(tmp_path: Path) -> None:
     """Whatever stands in bodies and other properties; a value that looks sampled and is none by the rules is none."""
     lookalike = b"\x02traceparent\x01" + PARENT.encode()
     pieces, _ = log_of(
@@ -44,7 +44,7 @@ def test_each_traced_message_in_log_records_is_found_once(tmp_path: Path) -> Non
     assert found(pieces) == [(2, "one"), (6, "two")]
 
 
-def test_log_records_without_a_sampled_traceparent_are_not_traced(tmp_path: Path) -> None:
+def test_commit_log_records_without_a_sampled_traceparent_are_not_traced(tmp_path: Path) -> None:
     """No record is taken apart then."""
     pieces, _ = log_of(tmp_path, message(uniq_key="a"), message(uniq_key="b", traceparent=UNSAMPLED))
     assert marked_pieces(pieces) == []
@@ -59,7 +59,7 @@ def test_the_search_for_traced_messages_ends_at_a_damaged_record(tmp_path: Path)
         assert found([memoryview(torn)]) == []
 
 
-def test_delivered_records_are_searched_only_if_they_may_contain_a_traced_message(tmp_path: Path) -> None:
+def test_records_known_to_contain_no_traced_message_are_not_searched_at_delivery(tmp_path: Path) -> None:
     """What was stored since the start; older records are always searched."""
     pieces, positions = log_of(tmp_path, *(message(uniq_key=str(n)) for n in range(4)))
     (piece,) = pieces

@@ -40,7 +40,7 @@ def test_the_tracing_service_passes_the_conformance_checks_for_services(tmp_path
         check_service(lambda timers: kind(state_of(config(tmp_path), store=store, timers=timers).api))
 
 
-def test_messages_above_the_tracing_limit_are_counted_and_not_traced(tmp_path: Path) -> None:
+def test_messages_beyond_the_limit_of_unfinished_traces_are_counted_but_not_traced(tmp_path: Path) -> None:
     """A flush that hangs does not make the broker remember every message that waits for it."""
     with opened(tmp_path) as store:
         state = state_of(config(tmp_path, queue_max=64), store=store, timers=TimersByHand())
@@ -134,7 +134,7 @@ class Pending:
             callback(FlushStatus.FLUSHED)
 
 
-def test_traced_messages_are_found_on_slaves_and_after_promotion(tmp_path: Path) -> None:
+def test_the_delivery_of_a_traced_message_has_a_span_on_slaves_and_after_promotion(tmp_path: Path) -> None:
     """A master knows where traced messages lie and looks at no other; a slave is told of none, and searches all of them."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()

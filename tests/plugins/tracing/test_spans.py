@@ -13,7 +13,7 @@ def about(topic: str = "T", *, is_held: bool = False, **properties: str) -> dict
     return {**message_attributes(topic, 3, 10, stored, is_held=is_held)}
 
 
-def test_long_texts_of_clients_are_shortened_in_spans() -> None:
+def test_long_message_tags_and_long_lists_of_message_keys_are_truncated_in_span_attributes() -> None:
     """A collector refuses what is too long, and then everything that was pushed with it."""
     said = about(
         TAGS="t" * 9_000, KEYS=" ".join("k" * 300 for _ in range(90)), UNIQ_KEY="u" * 9_000, RETRY_TOPIC="r" * 900
@@ -37,7 +37,7 @@ def test_long_texts_of_clients_are_shortened_in_spans() -> None:
         ({"TRAN_MSG": "false"}, "normal", None),
     ],
 )
-def test_a_span_has_the_message_type_of_the_opentelemetry_conventions(
+def test_the_message_type_attribute_of_a_span_is_normal_delay_or_transaction(
     properties: dict[str, str], kind: str, level: int | None
 ) -> None:
     """As the conventions for RocketMQ name them; numbers that are none are not said."""

@@ -31,7 +31,7 @@ def test_the_tracing_step_passes_the_conformance_checks_for_steps_that_process_i
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_the_trace_context_of_a_message_moved_to_a_delay_topic_is_found_exactly_once() -> None:
+def test_the_trace_context_of_a_message_is_found_once_after_the_message_moved_to_a_delay_topic() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)
@@ -85,7 +85,7 @@ def test_a_traceparent_in_the_shared_properties_of_a_batch_traces_every_message(
     assert sorted(made.noted_of_batch(one)) == [*range(count)]
 
 
-def test_the_sampling_setting_selects_random_messages_and_no_system_topics() -> None:
+def test_the_sampling_setting_traces_a_random_share_of_client_messages_and_no_system_topics() -> None:
     """One in four of what clients send, of nothing that the cluster sends to itself, and nothing that would become too long."""
     made = step(4)
     messages: list[Any] = [message(uniq_key=str(n)) for n in range(2_000)]

@@ -45,7 +45,7 @@ def test_a_half_message_is_not_checked_before_its_timeout(make_bench: Any) -> No
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_a_check_round_skips_ended_half_messages_and_advances_its_saved_positions(bench: Any) -> None:
+def test_a_check_round_skips_half_messages_of_ended_transactions_and_saves_its_queue_positions(bench: Any) -> None:
     made = [bench.send(str(number)) for number in range(5)]
     for number in (1, 3):
         bench.end(made[number])
@@ -129,7 +129,7 @@ def test_half_messages_within_their_immunity_time_are_not_checked_or_counted(mak
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_a_half_message_copied_in_its_immunity_time_can_be_committed_by_its_original_offset(
+def test_a_half_message_is_committed_by_its_original_offset_after_copies_in_its_immunity_time(
     make_bench: Any,
 ) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
@@ -241,7 +241,7 @@ def test_a_check_round_pauses_after_a_limited_number_of_bytes_of_half_messages(b
     assert len(bench.channel.sent) == 2
 
 
-def test_checks_of_a_half_message_can_be_resumed_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
+def test_checks_of_a_half_message_that_reached_the_limit_check_max_can_be_resumed(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()
@@ -261,7 +261,7 @@ def test_checks_of_a_half_message_can_be_resumed_after_the_number_of_checks_in_c
     assert len(bench.delivered) == 1
 
 
-def test_a_resumed_half_message_is_checked_once_per_round(bench: Any) -> None:
+def test_resuming_a_half_message_that_is_still_being_checked_adds_no_second_check_per_round(bench: Any) -> None:
     made = bench.send("A")
     bench.round()
     bench.service.resume(made.commit_log_offset_bytes)

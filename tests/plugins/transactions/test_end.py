@@ -61,7 +61,9 @@ def test_a_second_commit_or_rollback_of_a_transaction_is_refused(
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_ending_a_half_message_or_its_copy_ends_both(bench: Any, newest_first: bool, decision: int) -> None:
+def test_ending_a_half_message_ends_its_check_copy_and_ending_the_check_copy_ends_the_half_message(
+    bench: Any, newest_first: bool, decision: int
+) -> None:
     made = bench.send("A")
     bench.round()
     copy = bench.halves[1]
@@ -96,7 +98,7 @@ def test_an_end_transaction_request_with_wrong_fields_is_refused(
     bench.end(made)
 
 
-def test_an_end_transaction_request_accepts_every_form_of_message_id_in_use(bench: Any) -> None:
+def test_an_end_transaction_request_is_accepted_with_an_offset_id_or_a_transaction_id_or_no_id(bench: Any) -> None:
     place = "7F00000100002A9F0000000000000000"
     for key, names in (
         ("A", {"msg_id": place}),
@@ -123,7 +125,7 @@ def test_a_message_sent_again_after_a_rollback_is_a_new_transaction(bench: Any) 
     assert len(bench.delivered) == 1
 
 
-def test_half_messages_without_a_unique_key_are_distinguished(bench: Any) -> None:
+def test_two_half_messages_without_a_unique_key_can_be_ended_separately(bench: Any) -> None:
     first, second = bench.send(""), bench.send("")
     bench.end(first, ROLLBACK)
     bench.end(second, COMMIT)
@@ -172,7 +174,7 @@ def test_a_message_whose_timer_passed_before_the_commit_is_delivered_at_once(ben
     assert len(bench.delivered) == 1
 
 
-def test_the_delay_level_of_a_half_message_wins_over_a_timer_property(bench: Any) -> None:
+def test_a_half_message_with_a_delay_level_and_a_timer_property_is_delivered_by_its_delay_level(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="1", TIMER_DELAY_SEC="60"))
     assert len(bench.store.queues[SCHEDULE_TOPIC, 0]) == 1
     assert not bench.store.queues[TIMER_TOPIC, 0]
@@ -221,7 +223,7 @@ def test_a_commit_on_a_full_store_leaves_the_transaction_open(bench: Any) -> Non
     assert len(bench.delivered) == 1
 
 
-def test_a_half_message_without_a_real_topic_cannot_be_committed(bench: Any) -> None:
+def test_a_half_message_with_an_invalid_real_queue_id_cannot_be_committed(bench: Any) -> None:
     made = bench.send("A")
     made.properties_bytes = made.properties_bytes.replace(b"REAL_QID\x011", b"REAL_QID\x01x")
     with pytest.raises(RefusedError) as refused:
@@ -230,7 +232,7 @@ def test_a_half_message_without_a_real_topic_cannot_be_committed(bench: Any) -> 
     bench.end(made, ROLLBACK)
 
 
-def test_a_message_with_reconsume_times_begins_no_transaction() -> None:
+def test_a_message_with_reconsume_times_above_0_begins_no_transaction() -> None:
     assert half.asks_for_transaction({"TRAN_MSG": "true"}, 0)
     assert half.asks_for_transaction({"TRAN_MSG": "True"}, 0)
     assert not half.asks_for_transaction({"TRAN_MSG": "true"}, 1)

@@ -106,7 +106,7 @@ def unpack(folder: Path) -> Path:
     return folder
 
 
-def test_open_transactions_of_a_java_store_continue_as_in_rocketmq(tmp_path: Path) -> None:
+def test_open_transactions_of_a_java_store_are_checked_and_ended_as_in_rocketmq(tmp_path: Path) -> None:
     real = [entry for entry in records() if FIRST_CHECK <= entry["commitLogOffset"] < GIVEN_UP_END]
     folder = unpack(tmp_path / "store")
     with open(folder / "commitlog" / "00000000000000000000", "r+b") as log:

@@ -114,7 +114,7 @@ def test_a_half_message_is_stored_as_in_rocketmq(delay: dict[str, str]) -> None:
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
 
-def test_a_send_with_reconsume_times_begins_no_transaction() -> None:
+def test_a_send_with_reconsume_times_above_0_begins_no_transaction() -> None:
     assert send(make_intake(), SENT, reconsume_times=1, sys_flag=0).topic == "T"
 
 
@@ -190,7 +190,7 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
     }
 
 
-def test_requests_of_clients_can_end_transactions_and_can_resume_transaction_checks(bench: Any, ask: Any) -> None:
+def test_client_requests_end_transactions_and_resume_transaction_checks(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (
@@ -293,7 +293,7 @@ def test_transactions_are_checked_and_ended_only_on_a_master(tmp_path: Path) -> 
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
 
 
-def test_a_slave_without_the_op_record_of_a_commit_writes_the_op_record_after_its_promotion(tmp_path: Path) -> None:
+def test_a_promoted_slave_writes_the_op_record_of_a_commit_if_the_op_record_was_not_replicated(tmp_path: Path) -> None:
     """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
     with EmbeddedBroker(tmp_path) as broker:
         place, offset = half(broker, b"1")

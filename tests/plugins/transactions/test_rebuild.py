@@ -28,7 +28,7 @@ def test_an_op_record_with_several_offsets_is_read(bench: Any) -> None:
     assert bench.positions == (4, 1)
 
 
-def test_an_op_record_for_a_half_message_also_ends_the_copy_of_the_half_message(bench: Any) -> None:
+def test_an_op_record_for_a_half_message_also_ends_the_copy_that_a_transaction_check_appended(bench: Any) -> None:
     """RocketMQ forgets this, and asks again."""
     made = bench.send("A")
     bench.round()
@@ -40,7 +40,7 @@ def test_an_op_record_for_a_half_message_also_ends_the_copy_of_the_half_message(
             bench.end(place)
 
 
-def test_a_copy_made_in_the_immunity_time_is_not_checked_if_its_half_message_has_ended(bench: Any) -> None:
+def test_an_immunity_time_copy_of_a_half_message_that_has_ended_is_not_checked(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])
@@ -63,7 +63,7 @@ def test_an_op_record_lost_in_a_crash_is_written_again(bench: Any) -> None:
 @pytest.mark.parametrize("checks_before", [0, 1, 3])
 @pytest.mark.parametrize("lost_answers", [0, 1, 3])
 @pytest.mark.parametrize("decided", ["at the half message", "at the newest copy", "never"])
-def test_a_committed_message_is_delivered_once_after_a_crash_at_any_record(
+def test_a_committed_message_is_delivered_once_whichever_record_was_the_last_before_a_crash(
     bench: Any, checks_before: int, lost_answers: int, decided: str
 ) -> None:
     """Whatever of half, copies, message and op records is kept, and however many answers to checks are lost, also that to
@@ -109,7 +109,7 @@ def test_malformed_op_records_are_skipped(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("saved", [(-1, -1), (0, 0), (99, 99)])
-def test_saved_transaction_positions_below_or_above_the_offsets_of_the_queues_are_corrected(
+def test_saved_offsets_of_the_half_and_op_queues_are_corrected_if_too_low_or_too_high(
     bench: Any, saved: tuple[int, int]
 ) -> None:
     bench.end(bench.send("A"), ROLLBACK)
@@ -119,7 +119,7 @@ def test_saved_transaction_positions_below_or_above_the_offsets_of_the_queues_ar
     assert bench.store.saved == (1, 1)
 
 
-def test_transaction_positions_are_saved_only_after_a_flush(bench: Any) -> None:
+def test_offsets_of_the_half_and_op_queues_are_saved_only_after_the_log_is_flushed(bench: Any) -> None:
     bench.send("A")
     bench.store.flushed = bench.store.wrote_offset_bytes
     bench.round()

@@ -22,7 +22,7 @@ from flintmq.testing.store import snapshot
 from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, prefix, verified
 
 
-def test_a_backup_of_a_store_in_use_restores_a_prefix_of_the_stores_log(live: Live) -> None:
+def test_a_backup_of_a_store_in_use_contains_exactly_the_records_dispatched_before_the_backup(live: Live) -> None:
     """What was not visible when it was made is not in it; the rest is, byte for byte, with queues, index and offsets."""
     live.put(40)
     live.commit(behind=3)
@@ -129,7 +129,7 @@ def test_a_full_disk_ends_a_backup_without_damage_to_the_former_backup(
     assert check_backup(live.target).is_sound
 
 
-def test_a_damaged_store_is_backed_up_only_on_request(live: Live) -> None:
+def test_a_damaged_store_is_backed_up_only_with_the_option_keep_damage(live: Live) -> None:
     """Unless it is wanted as it is: then the backup says so, and a restore takes it out as a start would."""
     live.put(20)
     first = live.back_up()
@@ -288,7 +288,7 @@ def _delete_oldest(live: Live) -> None:
     file.path.unlink()
 
 
-def test_a_log_file_deleted_during_a_backup_is_an_error(live: Live) -> None:
+def test_a_backup_fails_if_a_log_file_is_deleted_during_the_backup(live: Live) -> None:
     """Retention does not wait for a backup."""
     live.put(60)
 
@@ -360,7 +360,7 @@ def test_adding_to_a_damaged_backup_is_refused(live: Live) -> None:
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("count", [0, 5])
 @pytest.mark.parametrize("kind", ["flip", "cut", "gone"])
-def test_a_damaged_backup_is_reported_even_without_new_messages(
+def test_a_backup_run_reports_damage_in_its_target_folder_even_if_there_are_no_new_messages(
     live: Live, kind: str, count: int, segments: int
 ) -> None:
     """An operator who backs up a quiet store each night must not be told for months that all is well."""
@@ -382,7 +382,7 @@ def test_a_damaged_backup_is_reported_even_without_new_messages(
     assert (live.target / "manifest.json").read_bytes() == before
 
 
-def test_a_missing_older_file_of_a_backup_is_reported(live: Live) -> None:
+def test_a_backup_run_reports_that_the_first_log_file_of_the_backup_is_missing(live: Live) -> None:
     """Nothing is joined on to it any more, so that only a look finds it."""
     while live.store.commit_log.wrote_offset_bytes < 3 * FILE_BYTES:
         live.put()
@@ -394,7 +394,7 @@ def test_a_missing_older_file_of_a_backup_is_reported(live: Live) -> None:
             live.back_up()
 
 
-def test_a_backup_of_an_unfinished_restore_is_refused(live: Live) -> None:
+def test_a_backup_of_a_store_whose_restore_is_not_finished_is_refused(live: Live) -> None:
     """Its backup would look like one of a whole store."""
     live.put(3)
     live.back_up()

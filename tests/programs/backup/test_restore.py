@@ -22,7 +22,7 @@ from flintmq.testing.store import message, open_store, opened
 from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, verified
 
 
-def test_a_restored_store_accepts_messages_in_a_new_epoch(live: Live) -> None:
+def test_the_log_of_a_restored_store_continues_in_a_new_epoch(live: Live) -> None:
     """What comes there now is not what came in the other one: whoever remembers a position behind must notice."""
     live.put(30)
     made = live.back_up()
@@ -54,7 +54,7 @@ def test_a_restored_store_keeps_its_configured_file_sizes(live: Live) -> None:
     assert {path.stat().st_size for path in other.glob("consumequeue/*/*/*")} == {6_000_000}
 
 
-def test_a_backup_copies_consumer_offsets_before_the_log_and_topics_after_the_log(
+def test_a_backup_copies_consumer_offsets_first_then_the_log_and_the_topic_table_last(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group never passes over what came meanwhile, and each message has its topic."""
@@ -116,7 +116,7 @@ def test_a_restore_interrupted_at_any_step_leaves_no_usable_store(live: Live) ->
     )
 
 
-def test_a_broker_does_not_start_on_an_unfinished_restore(live: Live) -> None:
+def test_a_broker_does_not_start_on_a_store_whose_restore_is_not_finished(live: Live) -> None:
     """The mark is what keeps it."""
     live.put(30)
     live.back_up()
@@ -154,7 +154,7 @@ def test_a_broker_start_rebuilds_the_queues_of_a_store_restored_without_queues(
         assert [store.reader.max_queue_offset("T", queue_id) for queue_id in (0, 1, 2)] == [30, 0, 7]
 
 
-def test_a_flipped_byte_in_a_backup_is_located(live: Live) -> None:
+def test_checking_a_backup_reports_the_log_range_that_contains_a_changed_byte(live: Live) -> None:
     """By the digest of its segment; a record's head has no checksum of its own."""
     live.put(60)
     live.back_up()

@@ -34,7 +34,7 @@ def feed(live: Live, **marks: object) -> FeedMarks:
     return made
 
 
-def test_a_backup_ends_at_the_dispatched_log_position_published_by_a_running_broker(live: Live) -> None:
+def test_a_backup_of_a_running_broker_ends_at_the_dispatched_log_position_that_the_broker_published(live: Live) -> None:
     """It says what is dispatched, and what is synced, without a look into queues."""
     live.put(10)
     wanted = feed(live, dispatched_offset_bytes=live.store.watermarks.dispatched - 5, flushed_offset_bytes=7)

@@ -46,7 +46,7 @@ def test_a_backup_reads_files_of_consumer_and_delay_offsets_before_files_of_topi
     ]
 
 
-def test_key_values_of_an_embedded_name_server_are_backed_up(tmp_path: Path) -> None:
+def test_the_key_value_configuration_of_an_embedded_name_server_is_backed_up(tmp_path: Path) -> None:
     """They say where ordered topics are sent to; a file that cannot be read is not kept as if it could."""
     path = put(tmp_path, "flint/kvConfig.json", '{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"a:4"}}}')
     assert read_names(tmp_path) == {"flint/kvConfig.json": path.read_bytes()}

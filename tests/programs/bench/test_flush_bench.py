@@ -66,7 +66,7 @@ class LyingPlugin:
         register(FlushStrategy("lying", Nothing, synchronous=True))
 
 
-def test_flush_strategies_to_compare_are_parsed_from_names_with_settings() -> None:
+def test_a_flush_strategy_name_and_its_settings_are_parsed_from_an_argument_of_the_flush_benchmark() -> None:
     assert parse_contender("group_commit") == Contender("group_commit", "group_commit", ())
     found = parse_contender("flush/group_commit:interval_ms=1:sync_flush_timeout_ms=9")
     assert found.strategy == "flush/group_commit"
@@ -94,7 +94,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FlushReport:
     return report
 
 
-def test_a_flush_benchmark_report_has_the_rate_and_cpu_time_and_latencies_and_syncs_of_each_strategy(
+def test_the_flush_benchmark_report_lists_rate_cpu_time_latencies_and_syncs_of_each_strategy(
     made: FlushReport,
 ) -> None:
     by_label = {one.contender.label: one for one in made.strategies}
@@ -204,7 +204,7 @@ def test_ratios_are_relative_to_the_first_compared_flush_strategy(tmp_path: Path
     assert "p50_ms" not in second.ratios, "zeros have no ratio"
 
 
-def test_the_report_is_drawn_as_svg(made: FlushReport, tmp_path: Path) -> None:
+def test_the_flush_benchmark_report_is_drawn_as_an_svg_file(made: FlushReport, tmp_path: Path) -> None:
     """Drawn where matplotlib is installed; formats that cannot be drawn are refused anywhere."""
     with pytest.raises(ValueError, match=r"\.svg"):
         draw_flush(made.as_json(), tmp_path / "picture.txt")

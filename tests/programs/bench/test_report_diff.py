@@ -11,7 +11,7 @@ from flintmq.programs.bench.flush_report import check_report, diff_reports
 from flintmq.tests.support.bench_reports import a_report
 
 
-def test_benchmark_reports_of_one_machine_are_compared_by_ratio() -> None:
+def test_two_benchmark_reports_of_the_same_machine_are_compared_by_the_ratio_of_each_result() -> None:
     first, second = a_report(100), a_report(150)
     second["environment"]["disk"]["folder"] = "/b"
     found = diff_reports(first, second)

@@ -110,7 +110,7 @@ def test_the_start_report_lists_only_the_newest_quarantine_files(tmp_path: Path)
     assert quarantine_of(OS_DISK, tmp_path / "none", StartReport()).file_count == 0
 
 
-def test_the_broker_report_lists_settings_with_origin_and_without_secrets(tmp_path: Path) -> None:
+def test_the_broker_report_lists_each_setting_with_its_origin_and_hides_secrets(tmp_path: Path) -> None:
     """File, environment, command line, default, and what request 25 has changed since."""
     file = tmp_path / "broker.yaml"
     file.write_text(f"broker:\n  name: from-file\nha:\n  secret: {SECRET}\nstore:\n  file_reserved_hours: 7\n")

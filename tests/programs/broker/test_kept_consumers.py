@@ -138,7 +138,7 @@ def test_consumer_registrations_survive_two_broker_restarts_in_succession(
         assert members(one) == []
 
 
-def test_a_changed_subscription_replaces_the_subscription_kept_from_before_a_restart(broker: EmbeddedBroker) -> None:
+def test_a_broker_restores_subscriptions_with_their_versions_after_a_restart(broker: EmbeddedBroker) -> None:
     """A pull names the version of its subscription: an older one would have it refused."""
     with closing(Wire(broker.address)) as one:
         heartbeat(one, "one", sub_string="red")
@@ -154,7 +154,9 @@ def test_a_changed_subscription_replaces_the_subscription_kept_from_before_a_res
     assert found.sub_string == "red"
 
 
-def test_an_offset_reset_is_refused_while_members_have_not_returned_after_a_restart(broker: EmbeddedBroker) -> None:
+def test_an_offset_reset_is_refused_until_all_members_register_again_after_a_broker_restart(
+    broker: EmbeddedBroker,
+) -> None:
     """A reset that reaches only some members is undone by the next commit of the others."""
     with closing(Wire(broker.address)) as one, closing(Wire(broker.address)) as two:
         heartbeat(one, "one")

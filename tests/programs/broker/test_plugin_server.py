@@ -9,7 +9,7 @@ from flintmq.config.sections.service import AdmissionSection
 from flintmq.programs.broker.plugin_server import Pools
 
 
-def test_a_thread_pool_is_created_once_and_uses_the_admin_pool_capacity_if_no_capacity_is_set() -> None:
+def test_a_thread_pool_is_created_once_per_name_and_defaults_to_the_capacity_of_the_admin_pool() -> None:
     """Two processors that name one queue share its bound."""
     admission = AdmissionSection(send_queue=7, admin_queue=5)
     pools = Pools(AsyncExitStack(), admission)

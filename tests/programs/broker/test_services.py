@@ -160,7 +160,7 @@ def test_a_plugin_service_without_required_methods_makes_the_start_fail(tmp_path
         ("on_stored", lambda self: None, r"expected on_stored\(stored\), a plain method; found"),
     ],
 )
-def test_an_optional_service_method_with_wrong_arguments_makes_the_start_fail(
+def test_an_optional_service_method_with_wrong_parameters_makes_the_broker_start_fail(
     tmp_path: Path, method: str, function: Any, expected: str
 ) -> None:
     """The ports say what each method of a service is called with."""
@@ -312,7 +312,7 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_an_invalid_value_that_a_plugin_adds_to_the_line_printed_by_a_ready_broker_is_omitted(
+def test_an_invalid_value_from_a_plugin_is_omitted_from_the_line_that_a_started_broker_prints(
     tmp_path: Path, words: Any, error: str
 ) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""

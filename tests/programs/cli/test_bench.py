@@ -95,7 +95,7 @@ def test_bench_send_with_the_option_against_prints_ratios_between_two_brokers(
     assert lines[-1]["rounds"] == 2
 
 
-def test_bench_starts_a_broker_if_none_is_named(cli: RunCommand) -> None:
+def test_bench_starts_its_own_broker_if_no_broker_address_is_given(cli: RunCommand) -> None:
     """Without a broker at hand it starts one, with the settings given, and measures its processor time."""
     outcome = cli(
         *("bench", "send", "--count", 200, "--warmup", 0, "--set", "flush.strategy=group_commit"),
@@ -125,7 +125,7 @@ def test_a_bench_run_ends_if_all_requests_are_refused(cli: RunCommand, name_serv
     assert refused["messages"] == 0
 
 
-def test_percentiles_of_latencies_are_computed_and_ratios_omit_figures_missing_in_one_result() -> None:
+def test_benchmark_ratios_omit_figures_that_one_of_the_two_results_lacks() -> None:
     """Figures that are compared with others' must be right."""
     latencies_s = [n / 1000 for n in range(1, 1001)]
     assert percentile_ms(latencies_s, 0.5) == 501

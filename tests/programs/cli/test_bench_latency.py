@@ -21,7 +21,9 @@ def test_bench_latency_counts_only_messages_of_its_run(cli: RunCommand, name_ser
         assert found["send_p50_ms"] > 0
 
 
-def test_bench_latency_against_another_broker_prints_ratios(cli: RunCommand, name_server: str) -> None:
+def test_bench_latency_prints_the_latency_ratios_of_two_brokers_if_it_measures_a_second_broker(
+    cli: RunCommand, name_server: str
+) -> None:
     """Both are measured in turn, and the last line has the ratios."""
     words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
     outcome = cli("bench", "latency", "-n", name_server, "--against", name_server, *words)

@@ -126,7 +126,9 @@ def test_topics_create_and_sending_to_a_new_topic_create_the_same_number_of_queu
     assert by_hand.read_queue_nums == by_hand.write_queue_nums == by_sending.read_queue_nums == 4
 
 
-def test_changing_retries_keeps_the_other_fields_of_a_group(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_changing_the_retry_limit_of_a_group_keeps_the_other_fields_of_the_group(
+    cli: RunCommand, name_server: str, ask: Ask
+) -> None:
     """A group whose consuming is off stays off, however often its retries are changed."""
     before = SubscriptionGroupConfig(
         group_name="Off",

@@ -104,7 +104,9 @@ def test_an_invalid_completion_request_lists_the_valid_requests(capsys: pytest.C
         (("bench", "lattency"), "latency"),
     ],
 )
-def test_an_unknown_command_gets_a_suggestion(cli: RunCommand, words: tuple[str, ...], meant: str) -> None:
+def test_the_error_about_an_unknown_command_suggests_a_command_with_a_similar_name(
+    cli: RunCommand, words: tuple[str, ...], meant: str
+) -> None:
     """Commands are imported when they are called: those that were not imported yet were not suggested."""
     outcome = cli(*words)
     assert outcome.code == 2
@@ -112,7 +114,7 @@ def test_an_unknown_command_gets_a_suggestion(cli: RunCommand, words: tuple[str,
     assert f"'{meant}'" in told.partition(";")[0]
 
 
-def test_an_unknown_command_without_a_similar_name_gets_no_suggestion(cli: RunCommand) -> None:
+def test_the_error_about_an_unknown_command_suggests_no_command_if_no_name_is_similar(cli: RunCommand) -> None:
     """A guess that is far off would mislead."""
     assert cli("xyzzy").err == "flintmq: error: No such command 'xyzzy'; see 'flintmq --help'\n"
 

@@ -47,7 +47,7 @@ def test_config_show_names_the_origin_of_each_value(
     assert "broker.name" in cli("config", "show", "-c", file, "--changed").out
 
 
-def test_config_show_as_yaml_can_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_yaml_output_of_config_show_can_be_loaded_as_a_configuration_file(cli: RunCommand, tmp_path: Path) -> None:
     """What is shown can be kept."""
     text = cli("config", "show", "--set", "store.path=/x", "--set", "listen.port=5", "--yaml", "--changed").out
     (tmp_path / "b.yaml").write_text(text)

@@ -35,7 +35,7 @@ def line(text: str) -> logging.LogRecord:
     return logging.LogRecord("flintmq.test", logging.INFO, "", 0, text, None, None)
 
 
-def test_a_moved_log_file_is_created_again(tmp_path: Path, handler: LogFile) -> None:
+def test_the_log_file_is_created_again_if_another_process_renamed_it(tmp_path: Path, handler: LogFile) -> None:
     """Nobody signals the broker; each line is in one of the two."""
     handler.emit(line("one"))
     (tmp_path / "flintmq.log").rename(tmp_path / "flintmq.log.1")
@@ -44,7 +44,7 @@ def test_a_moved_log_file_is_created_again(tmp_path: Path, handler: LogFile) -> 
     assert (tmp_path / "flintmq.log").read_text() == "two\n"
 
 
-def test_log_records_of_libraries_are_written_to_the_log(tmp_path: Path) -> None:
+def test_python_log_records_of_other_libraries_are_written_to_the_log_file_of_flintmq(tmp_path: Path) -> None:
     """Exporters, HTTP clients and plugins log by names of their own; collectors read one form, from one place."""
     program = (
         "import logging, pathlib, sys\n"
@@ -76,7 +76,9 @@ def test_log_lines_are_dropped_without_an_error_while_the_log_folder_is_missing(
     assert file.read_text() == "again\n"
 
 
-def test_all_brokers_of_a_command_share_a_log_file(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_all_brokers_that_one_command_starts_write_to_one_log_file(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """The log of all of them is one; stderr stays empty, so nothing is kept twice."""
     log = tmp_path / "flintmq.log"
     with serving("run", "--store", tmp_path / "s", "--brokers", 2, "--log-file", log, *small) as (process, _):
@@ -90,7 +92,9 @@ def test_all_brokers_of_a_command_share_a_log_file(tmp_path: Path, cli: RunComma
     assert "broker-b flintmq" in after
 
 
-def test_a_log_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path, cli: RunCommand) -> None:
+def test_a_command_with_an_unwritable_log_file_exits_with_an_error_that_names_the_option(
+    tmp_path: Path, cli: RunCommand
+) -> None:
     """At the start, by the name of the option."""
     before = log_output.log_arguments()
     outcome = cli("run", "--log-file", tmp_path / "no" / "flintmq.log", "--store", tmp_path / "s")

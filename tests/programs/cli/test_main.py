@@ -164,7 +164,7 @@ def test_a_traceback_is_printed_only_at_log_level_debug(cli: RunCommand) -> None
     assert "Traceback" in loud.err
 
 
-def test_a_command_of_a_plugin_is_a_subcommand(
+def test_a_command_of_a_plugin_can_be_called_as_a_subcommand_of_flintmq(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin's command is a subcommand like any other, with options of its own."""

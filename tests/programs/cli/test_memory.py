@@ -42,7 +42,7 @@ UNWANTED = {
 
 
 @pytest.mark.timeout(60)
-def test_an_idle_broker_has_not_imported_unused_modules(tmp_path: Path) -> None:
+def test_a_newly_started_broker_has_imported_no_modules_of_unused_features(tmp_path: Path) -> None:
     """Each of these costs from 0.1 to 13 MiB, and milliseconds of every start."""
     program = """
 import os, signal, sys

@@ -43,7 +43,9 @@ def test_a_binary_body_is_printed_as_base64(cli: RunCommand, name_server: str, t
     assert "base64:/wA=" in cli("consume", topic, "-n", name_server, "--count", 1).out
 
 
-def test_send_lines_sends_one_message_per_line(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
+def test_send_with_the_option_lines_sends_one_message_for_each_line_of_the_file(
+    cli: RunCommand, name_server: str, topic: str, tmp_path: Path
+) -> None:
     """A file of lines is the usual way to load test data, in its order."""
     (tmp_path / "f").write_text("one\ntwo\nthree\n")
     assert cli("send", topic, "--file", tmp_path / "f", "--lines", "--queue", 0, "-n", name_server).code == 0
@@ -52,7 +54,9 @@ def test_send_lines_sends_one_message_per_line(cli: RunCommand, name_server: str
 
 
 @pytest.mark.parametrize("batch", [1, 16])
-def test_send_count_sends_generated_messages(cli: RunCommand, name_server: str, topic: str, batch: int) -> None:
+def test_send_with_the_option_count_sends_the_given_number_of_generated_messages(
+    cli: RunCommand, name_server: str, topic: str, batch: int
+) -> None:
     """Bulk sends say how many and how fast, and lose nothing."""
     summary = cli("send", topic, "--size", 64, "--count", 100, "--batch", batch, "-n", name_server, "--json").json
     assert summary["messages"] == 100
@@ -181,7 +185,7 @@ def test_commands_fail_for_an_unknown_queue_or_topic(cli: RunCommand, name_serve
     assert cli("consume", "no_such_topic", "-g", "g", "-n", name_server).code == 1
 
 
-def test_the_variable_namesrv_addr_sets_the_name_server(
+def test_the_environment_variable_namesrv_addr_sets_the_name_server_address(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ's tools take NAMESRV_ADDR: so do these."""
@@ -207,7 +211,7 @@ def test_an_invalid_delay_level_is_refused(cli: RunCommand, name_server: str, to
     assert (outcome.code, "--delay-level" in outcome.err) == (2, True)
 
 
-def test_consume_prints_a_body_that_cannot_be_decompressed_as_stored_and_gives_the_reason(
+def test_consume_prints_the_stored_bytes_of_a_body_that_cannot_be_decompressed_and_the_reason(
     cli: RunCommand, name_server: str, topic: str
 ) -> None:
     """With the message's fields and the reason, and with all the others: reading on must not depend on one producer."""

@@ -228,7 +228,7 @@ main()
 """
 
 
-def test_a_failed_sync_ends_the_broker_process_with_exit_code_5(
+def test_the_broker_process_ends_with_exit_code_5_after_a_failed_disk_sync_of_the_commit_log(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """After a failed sync only a restart helps: the process says why and ends with 5, so that its supervisor acts."""
@@ -242,7 +242,7 @@ def test_a_failed_sync_ends_the_broker_process_with_exit_code_5(
     assert "sync failed" in last
 
 
-def test_the_error_about_a_failed_sync_is_raised_after_all_started_services_have_stopped() -> None:
+def test_started_services_are_stopped_before_the_error_about_a_failed_disk_sync_is_raised() -> None:
     """The watch alone decides: whatever was started is stopped first, then the error says why."""
     stopped: list[bool] = []
 
@@ -296,7 +296,9 @@ def test_a_signal_during_the_start_of_a_broker_stops_its_process(capfd: pytest.C
     assert capfd.readouterr().out == "", "READY would be a lie"
 
 
-def test_the_run_command_stores_the_key_values_of_its_name_server(tmp_path: Path, small: list[str]) -> None:
+def test_the_name_server_started_by_the_run_command_saves_its_key_value_configuration_to_a_file(
+    tmp_path: Path, small: list[str]
+) -> None:
     """A name server beside a broker keeps its key-values in the store's folder for our own files."""
 
     async def put(address: str) -> None:
@@ -481,7 +483,7 @@ def test_all_brokers_are_stopped_if_one_of_several_brokers_fails_to_start(
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
 
 
-def test_settings_with_rocketmqs_names_are_adapted_for_each_of_several_brokers(tmp_path: Path) -> None:
+def test_rocketmq_style_settings_of_names_ports_and_paths_are_made_unique_for_each_broker(tmp_path: Path) -> None:
     """What differs for each of them is set a second time, and two names of a key in one place are refused."""
     names = {
         "brokerName": "shop", "storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1;127.0.0.1:2",

@@ -30,7 +30,7 @@ def told(manager: socket.socket) -> list[str]:
 
 
 @pytest.mark.parametrize("more", [[], ["--brokers", 2]])
-def test_the_service_manager_is_notified_of_start_and_stop_once(
+def test_the_service_manager_is_notified_once_of_the_start_and_once_of_the_stop(
     tmp_path: Path, small: list[str], manager: socket.socket, more: list[object]
 ) -> None:
     """Each once, by the process that it started; those of several brokers are not asked to speak for the service."""
@@ -61,7 +61,7 @@ def test_the_service_manager_is_not_notified_of_a_failed_start(
         manager.recv(4096)
 
 
-def test_a_service_manager_at_an_abstract_socket_address_gets_status_texts_without_line_breaks() -> None:
+def test_line_breaks_in_status_texts_for_the_service_manager_are_replaced_by_spaces() -> None:
     """systemd of containers listens at names that begin with @. A line break in a reason is no further word."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")  # a free abstract name

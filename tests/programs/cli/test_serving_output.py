@@ -157,7 +157,7 @@ def test_a_log_file_that_cannot_be_written_is_reported_on_stderr_and_counted(tmp
 
 
 @pytest.mark.slow
-def test_a_supervisor_and_its_brokers_serve_without_a_reader_of_stderr(
+def test_a_supervisor_and_its_brokers_serve_clients_while_stderr_is_a_full_pipe(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """All processes of one command have one stderr: none of them waits for it, and what ends is started again."""
@@ -173,7 +173,7 @@ def test_a_supervisor_and_its_brokers_serve_without_a_reader_of_stderr(
         assert process.wait(END_S) == 0
 
 
-def test_the_console_serves_and_stops_without_a_reader_of_stderr(name_server: str) -> None:
+def test_the_console_starts_and_stops_while_stderr_is_a_full_pipe(name_server: str) -> None:
     pytest.importorskip("starlette", reason="the extra console is not installed")
     with full_pipe() as (writing, _), started("console", "-n", name_server, "--port", 0, stderr=writing) as process:
         assert "console" in words_of(process)
@@ -243,7 +243,7 @@ def test_sighup_stops_a_process_cleanly(tmp_path: Path, small: list[str]) -> Non
     assert not list(tmp_path.glob("**/abort"))
 
 
-def test_a_sighup_ignored_by_nohup_stays_ignored(tmp_path: Path) -> None:
+def test_a_name_server_started_with_sighup_ignored_is_not_stopped_by_sighup(tmp_path: Path) -> None:
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {PROGRAM}"
     with serving("namesrv", "--port", 0, program=program) as (process, _):
         process.send_signal(signal.SIGHUP)

@@ -31,7 +31,7 @@ def test_invalid_spark_offsets_options_are_refused(
     assert says in capsys.readouterr().err
 
 
-def test_spark_source_options_are_parsed_from_arguments_of_the_form_name_equals_value() -> None:
+def test_arguments_with_an_equals_sign_between_name_and_value_set_spark_source_options() -> None:
     """A value may hold an equals sign itself."""
     assert _source(["path=/data/store", 'queues={"a": [0]}']) == {"path": "/data/store", "queues": '{"a": [0]}'}
     with pytest.raises(CommandError, match="OPTION=VALUE"):

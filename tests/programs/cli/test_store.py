@@ -78,7 +78,7 @@ def test_store_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: Ru
     assert report["findings"][0].keys() == {"level", "where", "what", "advice"}
 
 
-def test_store_explain_describes_a_log_position_a_message_a_key_and_a_broker_start(
+def test_store_explain_describes_log_positions_messages_message_keys_and_the_next_broker_start(
     cli: RunCommand, store: Path
 ) -> None:
     """A place, a message, a key, a start."""
@@ -264,7 +264,7 @@ def test_store_verify_reports_an_error_if_the_index_settings_do_not_match_the_in
     assert "an index file with 17 slots" in outcome.out
 
 
-def test_while_a_broker_runs_store_verify_warns_and_store_repair_refuses_to_start(store: Path) -> None:
+def test_store_verify_warns_and_store_repair_exits_with_3_while_a_broker_uses_the_store(store: Path) -> None:
     """What it writes meanwhile may look like damage; a repair refuses. Its lock survives the look."""
     running = open_store(store)
     try:
@@ -303,7 +303,7 @@ def test_store_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_store_verify_finds_a_log_in_several_folders_by_the_setting_for_commit_log_paths(
+def test_store_verify_reads_the_log_folders_that_the_setting_store_path_commit_log_lists(
     cli: RunCommand, tmp_path: Path
 ) -> None:
     """As the broker is told of them."""
@@ -323,7 +323,7 @@ SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_an_engine_option_print_json_and_list_valid_engines_after_a_wrong_one(
+def test_store_commands_with_an_engine_option_print_json_and_refuse_an_unknown_engine(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Each says in JSON what it did, and names the engines when asked for another one."""

@@ -22,7 +22,7 @@ def make_store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_backup_is_made_checked_and_restored(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_a_backup_can_be_created_and_verified_and_restored(cli: RunCommand, store: Path, tmp_path: Path) -> None:
     """Each step prints what a program needs of it."""
     backup, new = tmp_path / "backup", tmp_path / "new"
     made = cli("store", "backup", store, backup, "--limit", "1GiB", "--verify", "--json")

@@ -83,7 +83,7 @@ def test_an_alarm_is_raised_if_the_alarms_in_the_runtime_info_of_a_broker_are_un
     assert found(broker) == [("alarms.unreadable", "", BROKER.address)]
 
 
-def test_alarms_of_a_rocketmq_broker_are_derived_from_its_figures() -> None:
+def test_alarms_of_a_rocketmq_broker_are_computed_from_its_disk_usage_and_consumer_lags() -> None:
     """RocketMQ's: by RocketMQ's bounds, and by how its groups' lags went."""
     assert [one.id for one in told_alarms(silent("0.84"))] == []
     assert [one.id for one in told_alarms(silent("0.86"))] == ["disk.nearly_full"]

@@ -8,7 +8,7 @@ from flintmq.programs.cluster_view import figures
 
 
 @pytest.mark.parametrize(("text", "value"), [("1.239 2.0 3.0", 1.24), ("", 0.0), ("much", 0.0)])
-def test_of_several_rates_in_runtime_info_the_rate_of_the_shortest_interval_is_used(text: str, value: float) -> None:
+def test_only_the_first_of_several_rates_in_a_runtime_info_entry_is_read(text: str, value: float) -> None:
     assert figures.first(text) == value
 
 

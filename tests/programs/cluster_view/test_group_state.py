@@ -46,7 +46,7 @@ ABSENT = Connected(*NOBODY, 0.0)
         ([], ("unknown", None, None, None, None)),
     ],
 )
-def test_the_state_of_a_group_uses_only_answering_brokers(
+def test_the_computed_state_of_a_consumer_group_ignores_brokers_that_do_not_answer(
     brokers: list[BrokerMemory], wanted: tuple[str, int | None, int | None, int | None, float | None]
 ) -> None:
     """A dead broker's last figures are no lag and no rate of now; broadcasting members have no lag that brokers know."""

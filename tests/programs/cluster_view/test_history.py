@@ -27,7 +27,7 @@ def broker(name: str, broker_id: int = 0, *, put: float = 0.0, latency: str = ""
     return made
 
 
-def test_the_history_sums_the_rates_of_all_masters_and_keeps_the_highest_latency() -> None:
+def test_a_history_sample_has_the_summed_rates_of_all_masters_and_their_highest_latency() -> None:
     """A slave sends what its master counted already, and a broker that is away tells nothing new."""
     history, away = History(), broker("c", put=99.0, lag=99)
     away.error = "gone"
@@ -41,7 +41,7 @@ def test_the_history_sums_the_rates_of_all_masters_and_keeps_the_highest_latency
     assert history.group("other") == ()
 
 
-def test_the_history_contains_none_for_figures_of_brokers_that_do_not_answer() -> None:
+def test_each_figure_of_a_history_sample_is_the_value_none_if_no_broker_answers() -> None:
     """While nobody answers."""
     history, away = History(), broker("a", put=9.0, lag=9)
     away.error = "gone"

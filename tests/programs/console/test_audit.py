@@ -24,7 +24,9 @@ def test_audit_entries_are_listed_newest_first_and_survive_a_restart(tmp_path: P
     assert after.entries() == before.entries()
 
 
-def test_the_audit_log_is_bounded_in_file_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_log_has_a_bounded_size_on_disk_and_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "FILE_MAX_BYTES", 2_000)
     file = tmp_path / "audit.jsonl"
     log = AuditLog(ManualClock(), file)

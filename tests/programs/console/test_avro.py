@@ -53,7 +53,7 @@ def test_every_avro_type_is_decoded() -> None:
     assert decode("string", b"\x04ab") == decode('"string"', b"\x04ab") == "ab"
 
 
-def test_headers_of_schema_registries_are_skipped() -> None:
+def test_the_header_that_a_schema_registry_puts_before_an_avro_body_is_skipped() -> None:
     assert decode(ORDER, b"\x00\x00\x00\x00\x07" + BODY) == VALUE
     assert decode(ORDER, b"\xc3\x01" + bytes(8) + BODY) == VALUE
 

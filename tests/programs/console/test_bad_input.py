@@ -192,7 +192,9 @@ def test_a_topic_name_with_markup_is_escaped(odd_topic: EmbeddedCluster) -> None
     asyncio.run(run())
 
 
-def test_a_change_is_reported_as_failed_if_the_broker_stops_after_the_preview(tmp_path: Path) -> None:
+def test_a_confirmed_change_is_reported_as_failed_if_the_broker_stopped_after_the_preview_was_shown(
+    tmp_path: Path,
+) -> None:
     """The preview was shown; what is confirmed then fails with words, is noted as failed, and is not done by a second click."""
 
     async def run() -> None:

@@ -74,7 +74,7 @@ def test_deeply_nested_json_is_shown_as_text() -> None:
     assert (found.form, found.is_cut) == ("json", False)
 
 
-def test_a_displayed_text_that_is_much_longer_than_the_message_body_is_shortened() -> None:
+def test_the_displayed_text_of_a_message_body_is_shortened_if_formatting_makes_it_too_long() -> None:
     """A body of marks or of deep lists makes many times as much text."""
     for body in ("\u202e".encode() * 80_000, b"[" * 60 + b"0," * 100_000 + b"0" + b"]" * 60):
         found = shown_body(body)

@@ -159,7 +159,7 @@ class consoled:  # noqa: N801 - reads as what it gives
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["phone", "desk"])
-def test_every_page_fits_its_screen_and_passes_accessibility_checks(
+def test_every_console_page_fits_the_screen_width_and_passes_accessibility_checks(
     browser: Browser, console: str, tmp_path: Path, scheme: str, width: str
 ) -> None:
     """At the width of a phone and of a desk, in the light and in the dark; axe-core finds nothing that matters."""
@@ -176,7 +176,9 @@ def test_every_page_fits_its_screen_and_passes_accessibility_checks(
         visit.check_access()
 
 
-def test_figures_are_updated_live_and_can_be_paused(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_numbers_on_a_console_page_are_updated_live_until_the_user_pauses_the_updates(
+    browser: Browser, console: str, tmp_path: Path
+) -> None:
     """The page changes by itself, without losing what is focused; paused it does not."""
     with Visit(browser, console, tmp_path) as visit:
         page = visit.go("/topic?name=Orders")
@@ -194,7 +196,7 @@ def test_figures_are_updated_live_and_can_be_paused(browser: Browser, console: s
 
 
 @pytest.mark.parametrize("with_scripts", [True, False])
-def test_charts_of_the_last_minutes_have_labels_and_tables(
+def test_charts_have_text_labels_and_their_values_are_also_shown_in_a_table(
     browser: Browser, console: str, tmp_path: Path, with_scripts: bool
 ) -> None:
     """Throughput, lag and latency, as pictures that have words and a table; without JavaScript as they were at the loading."""
@@ -261,7 +263,9 @@ def test_a_message_is_found_by_key_and_sent_again(browser: Browser, console: str
         assert "send a copy" in page.locator("tbody").inner_text()
 
 
-def test_a_group_is_reset_after_a_preview_without_javascript(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_group_offsets_can_be_previewed_and_reset_in_a_browser_without_javascript(
+    browser: Browser, console: str, tmp_path: Path
+) -> None:
     """And is where the preview said, without JavaScript, too."""
     with Visit(browser, console, tmp_path, java_script_enabled=False) as visit:
         page = visit.go("/group?name=billing")

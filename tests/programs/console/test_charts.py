@@ -56,7 +56,7 @@ def test_a_chart_of_hours_begins_at_the_start_of_its_time_span() -> None:
     assert len(table((SENT,), [sample(86_000, 1.0)], 86_400.0, 86_400.0)) == 1
 
 
-def test_a_chart_without_figures_has_no_lines() -> None:
+def test_a_chart_without_samples_or_values_draws_no_lines() -> None:
     """Of no samples, and of figures that nobody told."""
     for samples in ([], [sample(1, None, None)]):
         chart = draw("Throughput", "messages/s", (SENT, GOT), samples, 10.0)

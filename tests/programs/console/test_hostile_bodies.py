@@ -100,7 +100,9 @@ def test_pages_for_concurrent_visitors_together_stay_below_the_memory_limit(
     assert measured(cluster, work, is_memory=True) < MEMORY_MAX_BYTES
 
 
-def test_a_download_is_decompressed_while_it_is_sent(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
+def test_downloading_a_highly_compressed_body_blocks_the_event_loop_only_briefly(
+    cluster: EmbeddedCluster, hostile: dict[str, str]
+) -> None:
     """All of it, or of what cannot be unpacked, what is stored."""
 
     async def work(browser: Browser) -> None:

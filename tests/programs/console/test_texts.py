@@ -33,9 +33,7 @@ from flintmq.programs.console import store_figures, texts
         (texts.shown("x" * 301), "x" * 300 + "… (301 characters)"),
     ],
 )
-def test_numbers_are_formatted_for_readers_and_control_characters_in_texts_are_escaped(
-    made: str, expected: str
-) -> None:
+def test_the_console_formats_numbers_with_units_and_escapes_control_characters(made: str, expected: str) -> None:
     assert made == expected
 
 

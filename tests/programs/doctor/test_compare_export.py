@@ -52,7 +52,9 @@ def test_comparing_two_stores_reports_the_position_of_the_first_differing_record
     assert found["first_difference"]["left"]["position"] == piece.start
 
 
-def test_records_after_a_record_missing_in_one_store_still_compare_as_equal(small: Small, other: Small) -> None:
+def test_a_record_damaged_in_one_store_does_not_prevent_the_comparison_of_later_records(
+    small: Small, other: Small
+) -> None:
     """Damage in a copy: all others are still the same."""
     other.flip_log(other.records[10].start + 6)
     found = compare(small.files, other.files)

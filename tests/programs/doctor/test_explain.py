@@ -30,7 +30,7 @@ from .conftest import COLLIDING, FILE_BYTES, Small
 QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
-def test_any_log_position_in_a_record_is_explained(small: Small) -> None:
+def test_explain_shows_the_whole_record_for_any_log_position_inside_the_record(small: Small) -> None:
     """Its first byte, one in the middle, its last."""
     piece = small.records[20]
     assert piece.record is not None
@@ -46,7 +46,7 @@ def test_any_log_position_in_a_record_is_explained(small: Small) -> None:
         assert found["at_in_file"] == position % FILE_BYTES
 
 
-def test_log_positions_without_a_record_are_explained(small: Small) -> None:
+def test_explain_shows_whether_a_log_position_is_blank_or_unused_or_damaged_or_outside_the_log(small: Small) -> None:
     """In a blank, in damage, behind the end, outside."""
     blank = small.blanks[0]
     assert explain_position(small.files, blank.start + 3)["is"] == "blank"
@@ -91,7 +91,7 @@ def test_explaining_a_queue_offset_shows_whether_the_queue_unit_matches_its_mess
     assert explain_queue_offset(small.files, "Orders", 0, 5)["extension"] == "missing"
 
 
-def test_explain_distinguishes_queue_offsets_that_are_unused_or_out_of_range_or_in_no_queue(small: Small) -> None:
+def test_explain_distinguishes_unused_queue_offsets_from_offsets_out_of_range_and_missing_queues(small: Small) -> None:
     """Behind the end, behind the files, in no queue."""
     assert explain_queue_offset(small.files, "Orders", 0, 22)["is"] == "unused"
     assert explain_queue_offset(small.files, "Orders", 0, 999)["is"] == "outside"

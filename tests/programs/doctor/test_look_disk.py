@@ -122,7 +122,7 @@ def test_a_dry_run_of_a_broker_start_predicts_what_the_real_start_does_to_a_dama
             assert said["refuses"] == []
 
 
-def test_a_file_removed_by_a_dry_run_start_stays_on_disk_but_is_hidden_from_the_dry_run(small: Small) -> None:
+def test_a_dry_run_treats_an_empty_checkpoint_file_as_deleted_but_leaves_the_file_on_disk(small: Small) -> None:
     """Else a checkpoint that a crash left empty would be refused by the plan, where a start makes a new one."""
     (small.root / "checkpoint").write_bytes(b"")
     plan = plan_of(spec_of(small.root, looks=True))

@@ -103,7 +103,7 @@ def test_verify_ignores_bytes_after_the_header_of_the_blank_record_of_a_log_file
     assert small.verify().findings == []
 
 
-def test_a_whole_log_file_of_zeros_is_damage(small: Small) -> None:
+def test_verify_reports_a_log_file_of_zeros_as_damage(small: Small) -> None:
     """A lost sector, or a whole lost file: what follows is still found, and each queue's gap is explained by it."""
     small.edit("commitlog/00000000000000004096", 0, bytes(FILE_BYTES))
     report = small.verify()
@@ -112,7 +112,7 @@ def test_a_whole_log_file_of_zeros_is_damage(small: Small) -> None:
     assert any("was next" in found.what and found.level is Level.WARNING for found in report.findings)
 
 
-def test_a_torn_last_record_of_the_log_is_a_warning(small: Small) -> None:
+def test_verify_reports_a_torn_last_record_of_the_log_only_as_a_warning(small: Small) -> None:
     """The ordinary end of a crash: nothing whole lies behind it."""
     last = small.records[-1]
     (small.root / "abort").touch()
@@ -137,7 +137,7 @@ def test_verify_reports_stale_records_after_the_end_of_the_log_as_a_note(small: 
     ]
 
 
-def test_records_with_earlier_times_after_damage_are_not_reported_as_stale(small: Small) -> None:
+def test_verify_does_not_report_old_records_after_damage_as_stale_if_newer_records_follow(small: Small) -> None:
     """Records behind damage that are older than those before it are only stale when nothing younger follows."""
     records = small.records
     bad, older = records[20], records[21]
@@ -172,7 +172,7 @@ def test_verify_reports_an_error_for_each_file_that_would_make_a_broker_start_fa
         assert part in text, part
 
 
-def test_an_empty_last_log_file_is_no_damage(small: Small) -> None:
+def test_verify_accepts_an_empty_last_log_file(small: Small) -> None:
     """A crash while it was made leaves one: a start makes it anew."""
     (small.root / "commitlog" / f"{len(small.files.log) * FILE_BYTES:020d}").touch()
     assert small.verify().is_sound
@@ -206,7 +206,7 @@ def test_a_store_whose_old_files_were_deleted_by_retention_is_sound(tmp_path: Pa
     assert one.verify().findings == []
 
 
-def test_a_store_with_a_topic_created_again_is_sound(tmp_path: Path) -> None:
+def test_verify_accepts_a_store_in_which_a_deleted_topic_was_created_again(tmp_path: Path) -> None:
     """Its queue begins at 0 again; the log still has what it held before."""
     clock = ManualClock(START_MS)
     with opened(tmp_path, clock=clock) as store:
@@ -271,7 +271,7 @@ def test_verify_reports_a_deleted_topic_as_a_note(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_log_records_of_format_version_2_are_read(small: Small) -> None:
+def test_verify_reads_log_records_of_format_version_2(small: Small) -> None:
     """A 5.x broker writes them for topics of more than 127 bytes; its topic length has two bytes."""
     end = small.records[-1].end
     last = small.records[-1].record
@@ -303,7 +303,7 @@ def test_log_records_of_format_version_2_are_read(small: Small) -> None:
     assert report.is_sound
 
 
-def test_stores_without_messages_are_sound(tmp_path: Path) -> None:
+def test_verify_reports_no_finding_for_a_store_without_messages(tmp_path: Path) -> None:
     """A broker that was started and stopped, and one of which only the configuration is left."""
     with opened(tmp_path / "a"):
         pass

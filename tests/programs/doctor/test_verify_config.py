@@ -51,7 +51,7 @@ def test_verify_reports_consumer_offsets_that_are_invalid_or_outside_their_consu
 
 
 @pytest.mark.parametrize("text", ['{"offsetTable":5}', '{"offsetTable":{}}', "{}"])
-def test_a_consumer_offsets_file_without_offsets_is_sound(small: Small, text: str) -> None:
+def test_verify_accepts_a_consumer_offsets_file_that_contains_no_offsets(small: Small, text: str) -> None:
     """Another shape must not raise."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert small.verify().is_sound

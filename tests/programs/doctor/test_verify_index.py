@@ -40,7 +40,7 @@ def test_verify_finds_a_change_in_any_part_of_the_index(
     assert [found.level for found in report.findings] == [Level.WARNING]
 
 
-def test_an_index_file_of_an_invalid_size_is_found(small: Small) -> None:
+def test_verify_reports_an_index_file_of_an_invalid_size(small: Small) -> None:
     """A start refuses it."""
     (small.root / "index" / "zzz").write_bytes(b"abc")
     assert any("zzz" in what and "the number of slots cannot be derived" in what for _level, what in small.findings)
@@ -56,7 +56,7 @@ def test_a_missing_index_is_only_a_warning(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_missing_and_duplicate_index_keys_are_warnings(small: Small) -> None:
+def test_verify_reports_missing_index_keys_of_the_newest_messages_only_as_a_warning(small: Small) -> None:
     """RocketMQ leaves both when it recovers; queries are poorer, nothing is damaged."""
     names = sorted(path.name for path in (small.root / "index").iterdir())
     (small.root / "index" / names[-1]).unlink()

@@ -19,7 +19,7 @@ def test_a_flipped_bit_in_a_queue_unit_is_found(small: Small, at: int) -> None:
     assert not small.verify().is_sound
 
 
-def test_extra_queue_units_are_found(small: Small) -> None:
+def test_verify_reports_queue_units_that_point_beyond_the_log_or_repeat_a_message(small: Small) -> None:
     """One that points behind the log, one that repeats a message; after a crash the first is only a warning."""
     path = max((small.root / "consumequeue" / "Orders" / "0").iterdir())
     used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)

@@ -56,7 +56,9 @@ def with_forged(count: int) -> tuple[bytes, bytes, bytes]:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("at", [0, 4, 5, 8, 28, -1, -2, 90])
-def test_a_record_embedded_in_the_body_of_a_damaged_record_is_not_accepted(tmp_path: Path, count: int, at: int) -> None:
+def test_a_forged_record_inside_the_body_of_a_damaged_record_is_not_read_as_a_record(
+    tmp_path: Path, count: int, at: int
+) -> None:
     """A sender chooses its body; a damaged bit of its record must not make it a message of another topic."""
     first, second, third = with_forged(count)
     damaged = bytearray(second)
@@ -70,7 +72,7 @@ def test_a_record_embedded_in_the_body_of_a_damaged_record_is_not_accepted(tmp_p
     ]
 
 
-def test_a_forged_record_in_a_damaged_region_of_the_log_is_not_accepted(tmp_path: Path) -> None:
+def test_a_record_with_an_impossible_queue_offset_in_a_damaged_region_is_reported_as_damage(tmp_path: Path) -> None:
     """Nothing whole follows it within the body, and its queue offset is none that could be next."""
     first, _second, _third = with_forged(1)
     at = len(first) + 200
@@ -81,7 +83,7 @@ def test_a_forged_record_in_a_damaged_region_of_the_log_is_not_accepted(tmp_path
     assert kinds(files)[1] == (Kind.DAMAGE, len(first), len(first) + len(damaged))
 
 
-def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_is_plausible(tmp_path: Path) -> None:
+def test_a_record_between_two_damaged_regions_is_recognized_if_its_queue_offset_is_plausible(tmp_path: Path) -> None:
     """Nothing whole follows it, but it is the next of its queue but one."""
     parts = [record(0, b"a"), b"\xff" * 100]
     at = sum(map(len, parts))
@@ -98,7 +100,7 @@ def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_is_pla
     ]
 
 
-def test_scanning_a_damaged_log_yields_sections_that_cover_every_byte_exactly_once(small: Small) -> None:
+def test_scanning_a_damaged_log_yields_adjacent_ranges_that_cover_every_byte_exactly_once(small: Small) -> None:
     """Every byte belongs to one piece, also with damage."""
     for position in (0, 700, 4095, 4096, 6000):
         small.flip_log(position, 4)
@@ -153,7 +155,7 @@ def test_many_damaged_regions_among_records_with_decreasing_timestamps_are_searc
     assert found.count(Kind.RECORD) == 4_001
 
 
-def test_the_last_reported_progress_of_a_log_scan_is_the_size_of_the_log(small: Small) -> None:
+def test_a_log_scan_reports_the_size_of_the_log_as_its_final_progress(small: Small) -> None:
     """A bar that stops at 97 % looks like a failure."""
     told: list[int] = []
     files = small.files
@@ -204,7 +206,7 @@ def _use(one: Small, target: Path) -> None:
     assert [found for found in after.findings if "/config/" not in found.where and found.level.value != "note"] == []
 
 
-def test_walking_the_log_reads_only_as_far_as_its_caller_iterates(small: Small) -> None:
+def test_the_log_is_scanned_lazily_while_the_caller_iterates(small: Small) -> None:
     """Explaining one place does not read the rest."""
     pieces = walk(small.files)
     first = next(pieces)
@@ -212,7 +214,7 @@ def test_walking_the_log_reads_only_as_far_as_its_caller_iterates(small: Small) 
     assert first.start == 0
 
 
-def test_the_search_for_data_in_a_sparse_log_file_stops_at_the_end_of_the_mapped_bytes(tmp_path: Path) -> None:
+def test_data_after_the_mapped_part_of_a_sparse_log_file_is_ignored(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

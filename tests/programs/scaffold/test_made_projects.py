@@ -113,7 +113,7 @@ def test_the_plugins_page_of_the_documentation_shows_every_kind_of_plugin_once()
 
 @pytest.mark.slow
 @needs_the_page
-def test_the_code_changes_on_the_plugins_page_apply_and_their_tests_pass(
+def test_the_code_changes_shown_on_the_plugins_page_can_be_applied_and_pass_their_tests(
     changed: dict[str, Path], checkout: Path
 ) -> None:
     """Each shows the code and its test."""
@@ -122,7 +122,7 @@ def test_the_code_changes_on_the_plugins_page_apply_and_their_tests_pass(
 
 @pytest.mark.slow
 @needs_the_page
-def test_new_plugins_pass_linters_and_type_checkers(
+def test_generated_plugin_projects_pass_linters_and_type_checkers(
     projects: dict[str, Path], changed: dict[str, Path], checkout: Path, tmp_path: Path
 ) -> None:
     """As they are written and as the page changes them, with the settings that they bring, such as mypy's ``strict``."""
@@ -139,7 +139,7 @@ def test_new_plugins_pass_linters_and_type_checkers(
 
 
 @pytest.mark.slow
-def test_pip_installs_a_project_and_flintmq_finds_it(tmp_path: Path, checkout: Path) -> None:
+def test_a_plugin_project_can_be_installed_with_pip_and_is_listed_by_flintmq(tmp_path: Path, checkout: Path) -> None:
     """In an environment of its own, which sees the packages of this one."""
     if importlib.util.find_spec("pip") is None or importlib.util.find_spec("setuptools") is None:
         pytest.skip("pip or setuptools is not installed here")

@@ -69,7 +69,7 @@ def test_an_unusable_plugin_name_is_refused_with_a_remedy(given: str, said: str)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_plugin_project_has_all_files_without_placeholders(kind: str) -> None:
+def test_a_new_plugin_project_contains_all_expected_files_and_no_unreplaced_placeholder(kind: str) -> None:
     """Its files parse, its entry point names the module with the hooks, and no placeholder is left."""
     files = project_files(PluginName.of("flintmq-large-messages"), kind)
     assert set(files) == {

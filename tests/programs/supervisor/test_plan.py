@@ -33,7 +33,7 @@ def test_each_broker_has_a_unique_name_a_separate_store_folder_and_separate_port
     assert second.store == tmp_path / "broker-b"
 
 
-def test_every_configured_port_is_increased_for_each_further_broker(tmp_path: Path) -> None:
+def test_configured_ports_are_increased_by_10_for_each_broker_after_the_first(tmp_path: Path) -> None:
     """Two brokers with one replication port, or one advertised port, could not both be reached."""
     settings = ("listen.port=20000", "listen.advertised_port=30000", "listen.ha_port=25000")
     _, second = planned(tmp_path, *settings)
@@ -53,7 +53,7 @@ def test_configured_folders_are_separate_for_each_broker(tmp_path: Path) -> None
     assert given == []
 
 
-def test_ports_in_advertised_addresses_are_increased_for_each_further_broker(tmp_path: Path) -> None:
+def test_ports_in_advertised_addresses_are_increased_by_10_for_each_broker_after_the_first(tmp_path: Path) -> None:
     """Clients outside would reach the first broker for every one's messages."""
     _, second = planned(tmp_path, "listen.advertised=outside=mq.example.com:20911,lab=[::1]:30911")
     assert "listen.advertised=outside=mq.example.com:20921,lab=[::1]:30921" in second.settings
@@ -61,7 +61,7 @@ def test_ports_in_advertised_addresses_are_increased_for_each_further_broker(tmp
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_a_configured_metrics_port_is_increased_for_each_further_broker_and_otherwise_any_free_port_is_used(
+def test_each_broker_gets_its_own_metrics_port_and_any_free_port_if_no_metrics_port_is_configured(
     tmp_path: Path,
 ) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
@@ -83,7 +83,7 @@ def test_port_0_stays_0_for_each_broker(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 26), st.sampled_from(["broker-a", "broker", "shop-b", "a", "x-a-a"]))
-def test_broker_names_are_unique_and_stable_when_their_number_grows(count: int, first: str) -> None:
+def test_broker_names_are_unique_and_do_not_change_if_more_brokers_are_started(count: int, first: str) -> None:
     """A store is found again by its broker's name, whatever the number of brokers was before."""
     names = broker_names(first, count)
     assert len(set(names)) == count
@@ -91,7 +91,7 @@ def test_broker_names_are_unique_and_stable_when_their_number_grows(count: int, 
     assert names[0].endswith("-a")
 
 
-def test_each_broker_registers_once_at_every_name_server_started_by_the_supervisor_or_configured(
+def test_a_broker_registers_once_at_a_name_server_that_is_configured_and_started_by_the_supervisor(
     tmp_path: Path,
 ) -> None:
     """Brokers may register elsewhere, too; not twice with their own."""
@@ -148,7 +148,9 @@ def test_starting_a_single_broker_in_the_store_folder_of_several_brokers_is_refu
 
 
 @pytest.mark.parametrize("stores", [[], [""], ["", "old/"]])
-def test_a_single_broker_in_its_own_folder_is_accepted(tmp_path: Path, stores: list[str]) -> None:
+def test_a_single_broker_may_use_its_own_folder_even_if_it_contains_an_old_copy_of_a_store(
+    tmp_path: Path, stores: list[str]
+) -> None:
     """A copy that an operator put beside the log of a store is no broker's."""
     for one in stores:
         (tmp_path / one / "commitlog").mkdir(parents=True)

@@ -126,7 +126,7 @@ def told(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("program", [NOTES, DOWN_FOR_GOOD])
-def test_a_serving_broker_is_notified_of_brokers_that_are_down(tmp_path: Path, program: str) -> None:
+def test_the_supervisor_notifies_one_running_broker_of_each_broker_that_is_down(tmp_path: Path, program: str) -> None:
     """A broker that is down tells nothing itself; flintmq status asks the others. One tells it, so it stands there once."""
     last = "broker-a {}" if program is NOTES else 'broker-a {"broker-b": "ended with exit code 3"}'
 
@@ -140,7 +140,7 @@ def test_a_serving_broker_is_notified_of_brokers_that_are_down(tmp_path: Path, p
     assert {line for line in told(tmp_path) if not line.startswith("broker-a")} <= {"broker-b {}", "broker-c {}"}
 
 
-def test_the_second_broker_is_notified_of_brokers_that_are_down_if_the_first_is_down(tmp_path: Path) -> None:
+def test_the_supervisor_notifies_the_next_running_broker_if_the_first_broker_is_down(tmp_path: Path) -> None:
     """Somebody has to say it, as long as anybody serves."""
     program = DOWN_FOR_GOOD.replace("broker.name=broker-b'", "broker.name=broker-a'")
 

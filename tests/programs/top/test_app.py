@@ -214,7 +214,7 @@ def test_light_and_dark_themes_show_the_same_text(view: Any) -> None:
     drive(view, test)
 
 
-def test_the_screen_without_color_shows_the_same_text(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_shows_the_same_text_with_and_without_color(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Levels and states are words; NO_COLOR takes nothing away."""
     monkeypatch.setenv("NO_COLOR", "1")
 

@@ -34,14 +34,14 @@ def test_topics_are_sorted_by_send_rate_and_system_topics_are_hidden_by_default(
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_the_alarm_line_names_groups_with_lag_but_without_consumers_if_no_alarm_is_active(view: Any) -> None:
+def test_the_alarm_line_shows_groups_that_have_lag_and_no_consumers_if_no_alarm_is_active(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))
     assert alarm_lines(behind, 3) == ["no alarms, but nobody consumes for audit (4,200 behind) and 1 more"]
 
 
-def test_groups_are_sorted_by_lag_or_state(view: Any) -> None:
+def test_consumer_groups_are_sorted_by_lag_by_default_or_by_state_if_chosen(view: Any) -> None:
     assert names(chosen(GROUPS, view.all_groups)) == ["billing", "odd", "idle"]
     assert names(chosen(GROUPS, view.all_groups, sorted_by="state")) == ["odd", "billing", "idle"]
     state = GROUPS.columns[-1].text
@@ -53,7 +53,7 @@ def test_a_filter_matches_part_of_a_name_literally(view: Any, wanted: str, found
     assert names(chosen(TOPICS, view.all_topics, wanted=wanted)) == found
 
 
-def test_brokers_are_filtered_by_name_and_missing_brokers_are_shown_as_missing(view: Any) -> None:
+def test_brokers_are_filtered_by_name_and_a_broker_that_does_not_answer_is_shown_as_away(view: Any) -> None:
     shown = chosen(BROKERS, view.all_brokers, wanted="broker")
     assert [[column.text(one) for column in BROKERS.columns] for one in shown] == [
         ["broker-a:0", "20,480", "19,999", "0.5", "3.0 GiB", "61%", "master"],
@@ -84,7 +84,7 @@ def test_names_in_tables_are_escaped_and_shortened() -> None:
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_overview_is_one_line_and_alarms_beyond_the_line_limit_are_only_counted(view: Any) -> None:
+def test_the_overview_is_one_line_and_alarms_above_the_line_limit_are_shown_as_a_count(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

@@ -68,7 +68,7 @@ def test_topics_and_groups_are_created_and_deleted_at_all_master_brokers(fake_pe
     run(fake_peer, fake_broker, test)
 
 
-def test_queries_of_an_admin_client_return_the_answers_of_the_brokers(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_admin_client_decodes_the_answers_of_brokers_to_its_queries(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, admin: AdminClient) -> None:
         bodies = {
             206: TopicList(topic_list=["T"]),

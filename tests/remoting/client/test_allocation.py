@@ -77,7 +77,7 @@ def test_every_allocation_strategy_gives_each_queue_to_exactly_one_member(
     assert STRATEGIES[name]("room9-stranger", ids, every) == []
 
 
-def test_consistent_hash_allocation_moves_queues_only_to_a_new_member() -> None:
+def test_consistent_hash_allocation_moves_queues_only_to_the_new_member_after_a_member_joins() -> None:
     """The reason for a consistent hash: nobody but the new one gains."""
     every = [MessageQueue("b", number, "T") for number in range(64)]
     allocate = allocate_by_consistent_hash()

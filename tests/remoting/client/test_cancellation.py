@@ -139,7 +139,7 @@ def test_canceled_producer_calls_leave_no_running_tasks_and_no_unretrieved_excep
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_an_error_in_an_async_with_statement_closes_the_producer(
+def test_a_producer_is_closed_if_the_body_of_its_async_with_statement_raises_an_exception(
     fake_peer: Any, fake_broker: Any, linger_ms: float | None
 ) -> None:
     """Sends that other tasks make after it must end with a result or an error."""

@@ -79,7 +79,7 @@ def test_the_json_codec_decodes_values_of_generic_types_and_untyped_json() -> No
         JsonCodec().encode(object())
 
 
-def test_one_codec_serves_many_threads() -> None:
+def test_many_threads_can_decode_values_with_one_codec_object_at_the_same_time() -> None:
     codec, found = JsonCodec(OfMsgspec), set()
 
     def decode(number: int) -> None:
@@ -200,7 +200,7 @@ def test_a_message_whose_body_cannot_be_decoded_is_retried_and_does_not_block_ot
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit, StopIteration])
-def test_a_message_whose_codec_raises_any_exception_is_retried(failure: type[BaseException]) -> None:
+def test_a_message_is_retried_if_its_decoding_raises_an_exception_of_any_type(failure: type[BaseException]) -> None:
     async def test(cluster: FakeCluster) -> None:
         for number in range(3):
             cluster.put(QUEUE, b"%d" % number)
@@ -223,7 +223,7 @@ def test_a_message_whose_codec_raises_any_exception_is_retried(failure: type[Bas
     run(test)
 
 
-def test_reading_a_value_without_a_codec_raises_codec_error() -> None:
+def test_reading_the_value_of_a_message_raises_codec_error_if_the_consumer_has_no_codec() -> None:
     async def test(cluster: FakeCluster) -> None:
         cluster.put(QUEUE, b"x")
         async with PullConsumer("g", cluster.address, clock=cluster.clock) as puller:

@@ -58,7 +58,7 @@ def test_a_batch_listener_gets_available_messages_up_to_its_batch_size(
     ("outcome", "sent_back"),
     [(None, []), (Result.SUCCESS, []), (4, []), (1, [1, 2, 3]), (0, [0, 1, 2, 3]), (Result.LATER, [0, 1, 2, 3])],
 )
-def test_messages_that_a_batch_listener_did_not_consume_are_sent_back(
+def test_messages_that_a_batch_listener_did_not_consume_are_sent_back_to_the_broker(
     fake_peer: Any, fake_broker: Any, outcome: Any, sent_back: list[int]
 ) -> None:
     """RocketMQ's ``ackIndex`` counts the first messages of a batch as consumed and the others as failed."""
@@ -80,7 +80,7 @@ def test_messages_that_a_batch_listener_did_not_consume_are_sent_back(
 
 
 @pytest.mark.parametrize("outcome", [5, -1, True, "SUCCESS", [1]])
-def test_an_invalid_return_value_of_a_listener_is_a_failure(
+def test_messages_are_sent_back_to_the_broker_if_the_listener_returns_an_invalid_value(
     fake_peer: Any, fake_broker: Any, outcome: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Taken for a success, messages would be lost of which nobody knows whether they were consumed."""
@@ -216,7 +216,7 @@ def test_pulling_pauses_at_the_cache_limit_of_a_slow_listener(fake_peer: Any, fa
     concurrency=st.integers(1, 4),
     size=st.integers(1, 7),
 )
-def test_every_message_is_consumed_or_sent_back_exactly_once(
+def test_every_message_is_consumed_or_sent_back_exactly_once_if_some_listener_calls_fail(
     fake_peer: Any, fake_broker: Any, outcomes: list[Any], concurrency: int, size: int
 ) -> None:
     """However lists fail: what is committed in the end was taken by the listener, or by the broker."""
@@ -254,7 +254,9 @@ def test_a_consumer_with_two_listeners_is_refused() -> None:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-def test_a_hanging_listener_does_not_block_its_queue(fake_peer: Any, fake_broker: Any, in_thread: bool) -> None:
+def test_other_messages_of_a_queue_are_consumed_while_a_listener_call_for_one_message_hangs(
+    fake_peer: Any, fake_broker: Any, in_thread: bool
+) -> None:
     """Its message is sent back once, and what the listener says of it later changes nothing."""
 
     async def test(broker: Any) -> None:

@@ -132,7 +132,7 @@ def test_a_new_group_begins_at_its_consume_from_position(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_consumer_continues_at_a_legal_offset_if_its_stored_offset_is_illegal(
+def test_a_consumer_continues_at_a_valid_offset_if_its_stored_offset_is_beyond_the_end_of_the_queue(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(broker: Any) -> None:
@@ -147,7 +147,9 @@ def test_a_consumer_continues_at_a_legal_offset_if_its_stored_offset_is_illegal(
     run(fake_peer, fake_broker, test)
 
 
-def test_tags_are_compared_in_the_client_because_tag_hashes_collide(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_skips_a_message_whose_tag_only_shares_its_hash_with_a_subscribed_tag(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """A broker compares hashes, and "Aa" has the hash of "BB". What is passed over counts as consumed."""
 
     async def test(broker: Any) -> None:

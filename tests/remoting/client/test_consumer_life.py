@@ -108,7 +108,9 @@ def test_a_listener_that_ignores_its_cancellation_does_not_block_the_close_of_it
     run(test)
 
 
-def test_a_hanging_orderly_listener_is_abandoned_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_a_consumer_with_a_hanging_orderly_listener_leaves_the_queue_locked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its queue is not unlocked: who has it next would consume the message while this listener still may."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -128,7 +130,9 @@ def test_a_hanging_orderly_listener_is_abandoned_with_a_log_line(caplog: pytest.
     run(test)
 
 
-def test_a_hanging_concurrent_listener_is_abandoned_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_a_consumer_logs_the_number_of_its_concurrent_listeners_that_did_not_return(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO", "flintmq.client")
 
     async def test(cluster: FakeCluster) -> None:

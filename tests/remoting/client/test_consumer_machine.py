@@ -172,7 +172,7 @@ MACHINES = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_consumers_skip_no_message_and_every_call_returns_under_random_calls_and_faults(
+def test_consumers_skip_no_message_and_never_hang_after_random_calls_and_faults(
     machine: type[ConsumerMachine],
 ) -> None:
     """Every queue has a puller, nothing is skipped or comes again without a cause, calls end, and close leaves nothing."""

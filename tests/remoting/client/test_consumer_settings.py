@@ -74,7 +74,9 @@ def test_an_offset_folder_can_be_a_string() -> None:
         ({"flag": 2**31}, "flag is 2147483648, and must be a number of 32 bits"),
     ],
 )
-def test_a_message_that_no_broker_accepts_is_refused_when_created(arguments: dict[str, Any], says: str) -> None:
+def test_creating_a_message_with_invalid_arguments_raises_invalid_argument_error(
+    arguments: dict[str, Any], says: str
+) -> None:
     with pytest.raises(InvalidArgumentError) as failure:
         Message(**{"topic": "T", "body": b"x", **arguments})
     assert says in str(failure.value)

@@ -17,7 +17,7 @@ def names(prefix: str) -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(prefix))
 
 
-def test_at_most_the_maximum_number_of_functions_run_at_a_time() -> None:
+def test_a_thread_pool_runs_at_most_its_maximum_number_of_functions_at_the_same_time() -> None:
     """No thread begins before a function needs it."""
     threads, go_on, begun = DaemonThreads("many", 2), threading.Event(), threading.Semaphore(0)
 
@@ -38,7 +38,7 @@ def test_at_most_the_maximum_number_of_functions_run_at_a_time() -> None:
     assert not names("many")
 
 
-def test_functions_run_in_succession_use_one_thread() -> None:
+def test_a_thread_pool_runs_functions_submitted_one_after_another_in_a_single_thread() -> None:
     threads = DaemonThreads("single", 8)
     for number in range(20):
         assert threads.submit(pow, number, 2).result(20) == number**2
@@ -50,7 +50,7 @@ def test_functions_run_in_succession_use_one_thread() -> None:
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit, KeyboardInterrupt])
-def test_an_exception_of_a_function_is_raised_by_its_future(failure: type[BaseException]) -> None:
+def test_the_future_of_a_submitted_function_raises_the_exception_of_that_function(failure: type[BaseException]) -> None:
     threads = DaemonThreads("raises", 1)
 
     def fail() -> None:
@@ -62,7 +62,7 @@ def test_an_exception_of_a_function_is_raised_by_its_future(failure: type[BaseEx
     threads.shutdown()
 
 
-def test_a_shutdown_cancels_waiting_functions_and_does_not_block() -> None:
+def test_shutting_down_a_thread_pool_does_not_block_and_cancels_functions_that_have_not_started() -> None:
     threads, begun, go_on = DaemonThreads("shut", 1), threading.Event(), threading.Event()
 
     def wait() -> bool:
@@ -90,7 +90,7 @@ def test_threads_end_when_their_pool_is_garbage_collected() -> None:
     assert not thread.is_alive()
 
 
-def test_is_current_is_true_only_in_threads_of_the_pool() -> None:
+def test_is_current_returns_true_only_if_it_is_called_in_a_thread_of_that_thread_pool() -> None:
     threads, others = DaemonThreads("mine", 1), DaemonThreads("others", 1)
     assert threads.submit(threads.is_current).result(20)
     assert not others.submit(threads.is_current).result(20)
@@ -112,7 +112,7 @@ def script(timeout_s: float, body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
-def test_the_process_exits_although_a_function_hangs() -> None:
+def test_the_process_exits_although_a_function_in_the_thread_pool_hangs() -> None:
     """The log has a line before the wait and another when the wait is given up."""
     done = script(0.4, "def work():\n    begun.set()\n    threading.Event().wait()\n")
     assert done.returncode == 0
@@ -121,7 +121,7 @@ def test_the_process_exits_although_a_function_hangs() -> None:
     assert after == "the process ends, functions of clients have not returned: slow-listener_0"
 
 
-def test_the_process_exit_waits_for_a_function_that_returns_soon() -> None:
+def test_the_process_exit_waits_for_a_function_in_the_thread_pool_that_returns_soon() -> None:
     """Without a word where that is soon, and without beginning another one."""
     done = script(
         20,
@@ -130,7 +130,7 @@ def test_the_process_exit_waits_for_a_function_that_returns_soon() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_functions_are_refused_when_the_process_exits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_pool_refuses_new_functions_while_the_process_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = DaemonThreads("late", 1)
     monkeypatch.setattr("flintmq.remoting.client.daemon_threads._all", {threads})
     monkeypatch.setattr("flintmq.remoting.client.daemon_threads._all_threads", set())

@@ -310,14 +310,16 @@ with Producer("p", sys.argv[1]) as producer, PullConsumer("g", sys.argv[1]) as p
 """
 
 
-def test_a_process_exits_soon_although_a_listener_hangs(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_client_process_exits_soon_after_its_consumer_is_closed_although_a_message_listener_hangs(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The message comes again: it is not committed. The log says so."""
     done = asyncio.run(program(fake_peer, fake_broker, BUSY))
     assert done == (0, "closed\n", done[2])
     assert "functions of clients have not returned: g-listener_0" in done[2]
 
 
-def test_a_child_process_forked_inside_a_with_statement_exits_with_the_status_passed_to_sys_exit(
+def test_a_child_process_forked_while_clients_are_open_exits_with_its_own_exit_status(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     assert asyncio.run(program(fake_peer, fake_broker, FORKED)) == (0, "child 7 2\n", "")

@@ -127,7 +127,7 @@ def test_lz4_and_zstd_bodies_of_the_java_client_are_decompressed(flags: int) -> 
 
 
 @pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_decompressed_parts_decompresses_only_the_parts_of_a_body_that_are_read(package: str, flags: int) -> None:
+def test_decompressing_a_body_in_parts_decompresses_only_the_parts_that_are_read(package: str, flags: int) -> None:
     """Only the parts that are read are unpacked; damage is found at the end, as by :func:`decompress`."""
     body = bytes(range(256)) * 4_000 + bytes(100_000_000)
     packed = packed_with(package, body) if package else zlib.compress(body)
@@ -150,7 +150,7 @@ def message_with(body: bytes, sys_flag: int) -> MessageExt:
     return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
 
 
-def test_the_body_error_attribute_of_a_message_says_that_the_body_was_left_compressed() -> None:
+def test_the_body_error_attribute_of_a_message_is_set_if_its_body_was_left_compressed() -> None:
     """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
     packed, flags = compress(b"x" * 300_000)
     message = keep_packed(message_with(packed, flags))

@@ -37,7 +37,9 @@ def test_two_members_with_one_client_id_can_save_offsets_concurrently(
     assert [one.name for one in path.parent.iterdir()] == ["offsets.json"]
 
 
-def test_a_failed_save_leaves_the_former_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_the_existing_offset_file_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk, for example."""
     path = tmp_path / "offsets.json"
     asyncio.run(FileOffsetStore(path).save({QUEUE: 1}))

@@ -267,6 +267,8 @@ def a_poll_drops_what_is_more_than_it_may_return(patch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name) for one in BUGS])
-def test_the_state_machine_tests_find_each_planted_client_bug(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_machine_tests_fail_for_each_bug_deliberately_added_to_the_client(
+    planted: Bug, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The machine could pass by checking nothing; without the bug it passes in its own tests."""
     find(planted, monkeypatch)

@@ -112,7 +112,9 @@ def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
 
 @bug(
     BUGS,
-    lambda _caplog: timeouts.test_a_retry_finds_a_broker_that_returned_at_another_address(FakePeer, FakeBroker),
+    lambda _caplog: timeouts.test_a_send_retry_fetches_the_new_address_of_a_broker_whose_address_has_changed(
+        FakePeer, FakeBroker
+    ),
 )
 def a_failed_send_does_not_doubt_the_route(patch: pytest.MonkeyPatch) -> None:
     """After a broker comes back elsewhere, producers fail until the next look-up."""
@@ -215,7 +217,9 @@ def a_transaction_waits_for_a_broker_that_hangs(patch: pytest.MonkeyPatch) -> No
     patch.setattr(Requests, "announce", announce)
 
 
-@bug(BUGS, lambda _caplog: promises.test_two_members_of_one_group_cannot_share_a_client(FakePeer, FakeBroker))
+@bug(
+    BUGS, lambda _caplog: promises.test_two_consumers_of_one_group_cannot_use_one_client_instance(FakePeer, FakeBroker)
+)
 def two_members_of_a_group_share_a_client(patch: pytest.MonkeyPatch) -> None:
     """Each gets everything."""
     original = Consumer._join
@@ -317,7 +321,7 @@ def a_reply_goes_to_any_broker(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name) for one in BUGS])
-def test_a_state_machine_or_a_test_finds_each_planted_bug(
+def test_the_client_tests_detect_each_bug_injected_into_the_client(
     planted: Bug, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A machine or a test could pass by checking nothing; without the bug it passes."""

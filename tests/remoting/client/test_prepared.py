@@ -13,7 +13,9 @@ from flintmq.remoting.client.prepared import Preparer
 
 
 @given(lengths=st.lists(st.integers(0, 300), max_size=40), limit_bytes=st.integers(500, 2_000))
-def test_messages_are_split_into_as_few_batches_as_the_limit_allows(lengths: list[int], limit_bytes: int) -> None:
+def test_a_message_list_is_split_into_as_few_batches_as_the_maximum_batch_size_allows(
+    lengths: list[int], limit_bytes: int
+) -> None:
     messages = [Message("T", b"%03d" % number + bytes(length)) for number, length in enumerate(lengths)]
     parts = Preparer(None, limit_bytes).batches(messages)
     items = [decode_batch(part.body) for part in parts]

@@ -311,7 +311,7 @@ class Trial:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), linger_ms=st.sampled_from([0, 0, 1]), count=st.integers(1, 120))
-def test_send_results_agree_with_the_stored_messages_after_random_faults(
+def test_each_successful_send_result_has_the_position_of_its_stored_message_despite_random_faults(
     fake_peer: Any, fake_broker: Any, seed: int, linger_ms: int, count: int
 ) -> None:
     async def test(broker: Any, producer: Producer) -> None:
@@ -514,7 +514,7 @@ def test_every_send_of_an_unanswered_batch_times_out(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_closing_a_shared_client_fails_all_waiting_sends(fake_peer: Any, fake_broker: Any) -> None:
+def test_closing_the_client_of_a_producer_fails_every_unanswered_send(fake_peer: Any, fake_broker: Any) -> None:
     """Each sender must learn of it, whether its message was already sent or not."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -535,7 +535,7 @@ def test_closing_a_shared_client_fails_all_waiting_sends(fake_peer: Any, fake_br
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans(), st.sampled_from([10, 50_000])), max_size=60)
 )
-def test_every_send_result_belongs_to_its_message(
+def test_each_send_result_has_the_queue_offset_at_which_the_message_of_that_send_is_stored(
     fake_peer: Any, fake_broker: Any, sends: list[tuple[int, int, bool, int]]
 ) -> None:
     """However sends come, are keyed and cancelled: what a caller is told is where its own message lies, and nothing is lost."""

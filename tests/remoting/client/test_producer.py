@@ -127,7 +127,9 @@ def test_a_send_returns_the_durability_status_that_the_broker_reports_for_the_st
     run(fake_peer, fake_broker, test)
 
 
-def test_a_send_creates_an_unknown_topic_with_a_bounded_number_of_queues(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_topic_created_by_a_send_has_at_most_the_number_of_queues_set_in_the_producer(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The auto-create topic tells where; with at most the producer's number of queues."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -324,7 +326,7 @@ def test_send_all_splits_any_number_of_messages_into_batches(fake_peer: Any, fak
     run(fake_peer, fake_broker, test, max_message_bytes=600)
 
 
-def test_a_failed_send_all_returns_the_results_of_the_batches_stored_before_the_failure(
+def test_the_error_of_a_failed_send_all_has_the_results_of_the_batches_stored_before_the_failure(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """Who sends all again would store the first ones twice."""

@@ -24,7 +24,7 @@ SOON = ConsumerSettings(
 )
 
 
-def test_two_members_of_one_group_cannot_share_a_client(fake_peer: Any, fake_broker: Any) -> None:
+def test_two_consumers_of_one_group_cannot_use_one_client_instance(fake_peer: Any, fake_broker: Any) -> None:
     """Brokers take them for one member, and each would get every message."""
 
     async def run() -> None:
@@ -48,7 +48,9 @@ def test_two_members_of_one_group_cannot_share_a_client(fake_peer: Any, fake_bro
     asyncio.run(run())
 
 
-def test_two_transaction_producers_of_one_group_cannot_share_a_client(fake_peer: Any, fake_broker: Any) -> None:
+def test_two_transaction_producers_of_one_group_cannot_use_one_client_instance(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def check(_message: MessageExt) -> TransactionState:
         return TransactionState.COMMIT
 

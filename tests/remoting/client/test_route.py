@@ -179,7 +179,9 @@ def test_the_write_queues_of_an_ordered_topic_are_the_queues_in_its_order_config
             route_of(4, wrong)
 
 
-def test_only_invalid_entries_of_a_topic_order_configuration_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_entries_of_a_topic_order_configuration_are_ignored_and_valid_entries_are_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Somebody mistypes one broker: sends go on to the queues of the others, in their order."""
     for wrong in ("b", "b:", ":2", "b:two", "b:-1", "b:2147483647", "b: 4", "b:4:5"):
         for conf in (f"{wrong};c:1;a:1", f"c:1;{wrong};a:1;", f"c:1;a:1;{wrong}"):

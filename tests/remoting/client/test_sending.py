@@ -89,7 +89,7 @@ async def send_many(cluster: Cluster, producer: Producer, count: int = 12) -> se
     return set(cluster.asked)
 
 
-def test_without_latency_backoff_only_the_retry_of_a_failed_send_avoids_the_failed_broker(
+def test_a_failed_broker_is_avoided_by_the_retry_but_not_by_later_sends_if_latency_backoff_is_off(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """Without back-off only the send that failed avoids the broker."""
@@ -151,7 +151,7 @@ def test_a_broker_is_not_avoided_after_refusing_an_illegal_message(fake_peer: An
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-def test_retry_when_not_durable_sends_a_message_not_stored_durably_to_another_broker(
+def test_a_message_not_stored_durably_is_sent_to_another_broker_if_retry_when_not_durable_is_set(
     fake_peer: Any, fake_broker: Any, code: int
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -169,7 +169,9 @@ def test_retry_when_not_durable_sends_a_message_not_stored_durably_to_another_br
     run(fake_peer, fake_broker, test, retry_when_not_durable=True)
 
 
-def test_a_send_returns_the_status_of_the_stored_message_if_its_retry_fails(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_returns_flush_disk_timeout_of_its_first_attempt_if_the_retry_fails(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code.update(a=10, b=13)
         ways = []
@@ -185,7 +187,7 @@ def test_a_send_returns_the_status_of_the_stored_message_if_its_retry_fails(fake
     run(fake_peer, fake_broker, test, retry_when_not_durable=True, names="ab")
 
 
-def test_retry_when_not_durable_does_not_send_a_message_again_to_the_only_broker(
+def test_a_message_not_stored_durably_is_not_sent_again_if_the_topic_has_only_one_broker(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -197,7 +199,7 @@ def test_retry_when_not_durable_does_not_send_a_message_again_to_the_only_broker
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_the_latency_backoff_chooses_available_brokers_or_the_broker_that_recovers_first(
+def test_latency_backoff_chooses_every_available_broker_or_else_the_broker_that_recovers_first(
     events: list[tuple[str, int, int]],
 ) -> None:
     clock = HandClock()

@@ -60,7 +60,7 @@ async def took_s(call: Awaitable[object]) -> float:
 @pytest.mark.parametrize(
     "hangs", ["name server", "two name servers", "name server of a new topic", "broker", "everything"]
 )
-def test_the_timeout_of_a_client_call_bounds_the_whole_call(
+def test_every_producer_call_ends_at_its_timeout_if_name_servers_or_brokers_do_not_answer(
     fake_peer: Any, fake_broker: Any, hangs: str, linger_ms: float | None
 ) -> None:
     async def run() -> None:
@@ -180,7 +180,9 @@ def test_a_message_keeps_its_timeout_if_a_message_with_a_longer_timeout_was_sent
     asyncio.run(run())
 
 
-def test_a_retry_finds_a_broker_that_returned_at_another_address(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_retry_fetches_the_new_address_of_a_broker_whose_address_has_changed(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Without asking again, sends fail until the route is refreshed by itself, which takes half a minute."""
 
     async def run() -> None:

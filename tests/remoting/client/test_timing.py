@@ -85,7 +85,9 @@ def test_a_delayed_message_is_not_sent_in_a_batch() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"linger_ms": 1}, {"trace": True}])
-def test_a_delayed_message_is_sent_with_the_property_of_its_delay(options: dict[str, Any]) -> None:
+def test_a_delayed_message_is_sent_with_its_delay_or_delivery_time_as_a_message_property(
+    options: dict[str, Any],
+) -> None:
     cluster = FakeCluster(Choices(1), brokers=1)
     broker = cluster.brokers["broker-0"]
 

@@ -45,7 +45,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_a_tracing_producer_sends_a_trace_line_for_each_stored_message(
+def test_a_tracing_producer_sends_a_trace_record_for_each_stored_message(
     fake_peer: Any, fake_broker: Any, linger_ms: float | None
 ) -> None:
     """The Java client traces a batch as one message, whose trace nobody finds by the id of a member."""
@@ -120,7 +120,7 @@ def test_a_transaction_is_traced_when_its_half_message_is_sent_and_when_the_tran
 
 
 @pytest.mark.parametrize("trouble", ["refused", "silent", "no topic"])
-def test_a_trace_message_that_cannot_be_sent_fails_no_other_send(
+def test_sends_succeed_although_their_trace_messages_cannot_be_sent(
     fake_peer: Any, fake_broker: Any, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must delay neither sends, however many there are, nor a close."""
@@ -150,7 +150,7 @@ def test_a_trace_message_that_cannot_be_sent_fails_no_other_send(
     assert len([record for record in caplog.records if "traces of pg are lost" in record.getMessage()]) == 1
 
 
-def test_messages_are_traced_only_if_configured(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_producer_sends_trace_messages_only_if_tracing_is_enabled(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         async with Producer("pg", broker.peer.address) as producer:
             await producer.send(Message("T", b"x"))

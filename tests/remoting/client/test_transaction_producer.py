@@ -108,7 +108,7 @@ def test_only_a_committed_transaction_is_delivered(tmp_path: Path) -> None:
     serve(tmp_path, body)
 
 
-def test_the_broker_checks_open_transactions(tmp_path: Path) -> None:
+def test_the_broker_checks_an_unfinished_transaction_until_the_producer_commits_it(tmp_path: Path) -> None:
     async def body(name_server: str, broker: Broker) -> None:
         asked: list[tuple[bytes, str]] = []
 
@@ -147,7 +147,7 @@ def test_a_transaction_refused_by_the_broker_raises_refused_error(tmp_path: Path
     serve(tmp_path, body, reject=True)
 
 
-def test_a_half_message_with_an_unreadable_body_is_given_to_the_transaction_check(tmp_path: Path) -> None:
+def test_a_transaction_check_is_called_even_if_the_body_of_the_half_message_cannot_be_decoded(tmp_path: Path) -> None:
     """The check mostly goes by the id; unasked, the transaction would be rolled back in the end, and nobody would know why."""
     asked: list[tuple[bytes, str, str]] = []
 

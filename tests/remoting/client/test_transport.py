@@ -73,7 +73,7 @@ def test_requests_to_an_unreachable_address_fail(fake_peer: type[Peer]) -> None:
         with_peer(fake_peer, test)
 
 
-def test_a_failed_connection_of_a_canceled_caller_is_not_reported_to_the_event_loop(
+def test_a_connection_error_is_not_reported_as_unhandled_if_one_waiting_request_was_canceled(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio.shield() reports it since Python 3.14, and a program that gave up a call would log an error."""
@@ -154,7 +154,7 @@ async def answer_later(command: RemotingCommand, address: str) -> RemotingComman
     return response(command, 0, address)
 
 
-def test_a_client_answers_every_request_from_the_server(fake_peer: type[Peer]) -> None:
+def test_a_client_answers_each_request_from_a_server_unless_its_processor_returns_none(fake_peer: type[Peer]) -> None:
     """Plain and async handlers, refusals, faults and unknown codes: each gets its own answer, in the request's codec."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -198,7 +198,9 @@ def test_client_hooks_run_before_each_request_and_after_each_answer(fake_peer: t
     with_peer(fake_peer, test)
 
 
-def test_requests_above_the_max_in_flight_limit_wait_for_an_answer(fake_peer: type[Peer]) -> None:
+def test_a_request_above_the_limit_of_unanswered_requests_waits_until_one_of_them_is_answered(
+    fake_peer: type[Peer],
+) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append
@@ -285,7 +287,7 @@ def test_small_requests_of_the_same_event_loop_iteration_are_sent_in_one_write(
     with_peer(fake_peer, test)
 
 
-def test_oneway_requests_wait_for_a_peer_that_does_not_read(fake_peer: type[Peer]) -> None:
+def test_oneway_requests_time_out_instead_of_filling_memory_if_the_peer_does_not_read(fake_peer: type[Peer]) -> None:
     """One-way sends in a loop never yield to the event loop, so they would fill the memory."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -333,7 +335,7 @@ def test_each_request_has_a_separate_deadline(fake_peer: type[Peer], timeouts_ms
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-def test_a_new_request_succeeds_after_earlier_requests_are_canceled_at_any_time(
+def test_a_request_succeeds_after_earlier_requests_to_its_address_are_canceled_at_random_moments(
     fake_peer: type[Peer], cancelled: list[tuple[int, bool]]
 ) -> None:
     """Whenever a caller gives up, before the connection is made or after the answer has come, the next request works."""

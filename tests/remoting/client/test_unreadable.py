@@ -78,7 +78,7 @@ def put(broker: Any, kind: str, topic: str = "T") -> bytes:
 @pytest.mark.parametrize("tags", ["*", "A"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_a_poll_returns_unreadable_messages_with_bytes_and_reason(
+def test_a_poll_returns_unreadable_messages_with_their_stored_body_and_the_reason(
     fake_peer: Any, fake_broker: Any, kind: str, place: int, tags: str
 ) -> None:
     """In order and once, with the stored bytes and the reason of the one that cannot be read, wherever it lies."""
@@ -107,7 +107,9 @@ def test_a_poll_returns_unreadable_messages_with_bytes_and_reason(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_queue_of_only_unreadable_messages_is_polled_to_its_end(fake_peer: Any, fake_broker: Any) -> None:
+def test_polling_returns_every_message_of_a_queue_in_which_all_messages_are_unreadable(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Each is delivered by itself, and the queue ends."""
 
     async def test(broker: Any) -> None:
@@ -214,7 +216,7 @@ def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_unreadable_messages_reach_the_listener_if_the_setting_for_unreadable_messages_is_deliver(
+def test_a_consumer_with_the_setting_unreadable_deliver_passes_unreadable_messages_to_its_listener(
     fake_peer: Any, fake_broker: Any, lists: bool
 ) -> None:
     """The message has the error, and the result of the listener counts."""
@@ -298,7 +300,7 @@ def test_a_broadcasting_consumer_skips_an_unreadable_message(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_an_unreadable_message_that_the_broker_refuses_to_take_back_is_skipped_after_its_retries(
+def test_a_consumer_skips_an_unreadable_message_after_the_broker_refuses_every_send_back(
     fake_peer: Any, fake_broker: Any, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After as many tries as a message has: else it would hold up for good what its queue commits."""
@@ -392,7 +394,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_pulled_messages_are_grouped_in_order_and_each_withheld_message_is_alone_in_its_group(
+def test_each_pulled_message_that_is_withheld_from_the_listener_forms_its_own_group(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""

@@ -284,9 +284,7 @@ def test_offsets_of_a_group_are_cloned_and_compared_and_consume_time_spans_are_r
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
 
 
-def test_json_with_numeric_keys_is_returned_with_quoted_keys_if_standard_json_is_requested(
-    with_topic: Any, ask: Any
-) -> None:
+def test_numeric_json_keys_are_quoted_if_a_request_asks_for_standard_json(with_topic: Any, ask: Any) -> None:
     """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)

@@ -47,7 +47,7 @@ def test_a_heartbeat_registers_a_member_and_creates_the_retry_topic(bench: Any, 
     assert len(bench.channel.sent) == 1
 
 
-def test_retry_topics_get_the_unit_flag_from_unit_mode_clients_and_exist_for_long_group_names(
+def test_heartbeats_in_unit_mode_set_the_unit_flag_of_retry_topics_and_may_have_long_group_names(
     bench: Any, ask: Any
 ) -> None:
     """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
@@ -75,7 +75,7 @@ def test_members_of_a_group_are_notified_when_another_member_unregisters(
     assert len(bench.state.producers.members("pg")) == 1
 
 
-def test_the_filter_of_a_subscription_is_checked_on_request(bench: Any, ask: Any) -> None:
+def test_check_client_config_refuses_a_subscription_with_an_invalid_or_unsupported_filter(bench: Any, ask: Any) -> None:
     def broken(expression: str, codes: frozenset[int]) -> Any:
         raise RefusedError(23, f"no SQL: {expression}", reason="filter.syntax")
 
@@ -117,7 +117,9 @@ def test_listing_the_members_of_an_empty_group_is_an_error(bench: Any, ask: Any)
     assert fastjson.loads(answer.body) == {"consumerIdList": ["a"]}
 
 
-def test_a_consumer_offset_is_returned_as_stored_or_as_0_if_the_whole_queue_is_in_memory(bench: Any, ask: Any) -> None:
+def test_an_offset_query_without_a_committed_offset_returns_0_only_if_the_whole_queue_is_in_memory(
+    bench: Any, ask: Any
+) -> None:
     handlers = ConsumerManageProcessor(bench.state.api).handlers()
     queue = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}

@@ -166,7 +166,7 @@ def test_a_data_version_query_says_whether_the_registration_of_a_broker_changed(
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_topics_are_listed_and_write_permissions_of_brokers_are_changed(names: Names) -> None:
+def test_the_name_server_lists_topics_and_changes_the_write_permissions_of_a_broker(names: Names) -> None:
     names.register(T=4, U=1)
     for code, fields in (
         (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
@@ -191,7 +191,7 @@ def test_topics_are_listed_and_write_permissions_of_brokers_are_changed(names: N
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_key_values_are_stored_listed_and_deleted(names: Names) -> None:
+def test_key_value_configurations_are_stored_and_listed_and_deleted(names: Names) -> None:
     assert names.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="wörld=2").code == 0
     assert names.ask(Code.GET_KV_CONFIG, namespace="n", key="k").ext_fields == {"value": "wörld=2"}
     assert fastjson.loads(names.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="n").body) == {"table": {"k": "wörld=2"}}

@@ -143,7 +143,9 @@ def test_a_pull_without_messages_is_held_until_a_message_arrives(pulls: Pulls) -
     ("queue_offset", "code"),
     [("2", ResponseCode.PULL_NOT_FOUND), ("9", ResponseCode.PULL_OFFSET_MOVED)],
 )
-def test_a_pull_beyond_the_queue_returns_the_next_valid_offset(pulls: Pulls, queue_offset: str, code: int) -> None:
+def test_a_pull_at_or_beyond_the_end_of_a_queue_returns_the_next_valid_offset(
+    pulls: Pulls, queue_offset: str, code: int
+) -> None:
     """At the end one waits for more; further on the consumer is sent back, and that leaves a record."""
     pulls.put(b"1", b"2")
     (answer,) = pulls.process(pulls.pull(queueOffset=queue_offset))
@@ -170,7 +172,7 @@ def test_a_pull_commits_its_offset_only_with_the_commit_offset_flag(pulls: Pulls
         ({"subscription": "a ||", "expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_a_forbidden_pull_is_refused_with_the_response_code_that_clients_expect(
+def test_an_invalid_pull_is_refused_with_the_response_code_that_clients_expect(
     pulls: Pulls, fields: dict[str, str], code: int
 ) -> None:
     """Each with the code that clients act on."""
@@ -194,7 +196,7 @@ def test_a_pull_needs_read_permission_of_broker_and_topic_and_an_enabled_consume
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_pulls_after_the_first_are_postponed_if_the_event_loop_iteration_takes_too_long(pulls: Pulls) -> None:
+def test_a_batch_of_pulls_is_postponed_after_its_first_pull_if_the_event_loop_is_busy(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True
@@ -203,7 +205,7 @@ def test_pulls_after_the_first_are_postponed_if_the_event_loop_iteration_takes_t
     assert pulls.server.postponed == others
 
 
-def test_the_pull_processor_has_no_checks_and_no_store_access_of_its_own() -> None:
+def test_the_pull_processor_module_is_short_and_imports_only_allowed_core_modules() -> None:
     """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
     source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
     assert code_lines(source) <= 150

@@ -174,7 +174,7 @@ def test_a_send_is_answered_after_its_flush_status_is_known(
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_a_send_that_does_not_wait_for_the_store_is_answered_before_its_flush(sends: Sends) -> None:
+def test_a_send_with_the_property_wait_false_is_answered_before_its_message_is_flushed(sends: Sends) -> None:
     """WAIT=false: its neighbours go on waiting."""
     waiter = sends.waits()
     now: list[list[int]] = []
@@ -196,7 +196,7 @@ def test_one_way_sends_are_stored_and_not_answered(sends: Sends) -> None:
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_long_and_short_field_names_give_the_same_send(sends: Sends) -> None:
+def test_send_requests_with_long_header_field_names_and_with_short_header_field_names_are_stored(sends: Sends) -> None:
     """Old clients send code 10 with the fields spelled out."""
     long_names = {
         "producerGroup": "pg", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
@@ -208,7 +208,7 @@ def test_long_and_short_field_names_give_the_same_send(sends: Sends) -> None:
     assert [answer.ext_fields["queueOffset"] for answer in answers] == ["0", "1"]
 
 
-def test_every_send_is_answered_after_an_unexpected_store_error(sends: Sends) -> None:
+def test_every_send_gets_an_error_answer_if_the_store_raises_an_unexpected_exception(sends: Sends) -> None:
     """A client without an answer waits for its timeout, and sends again."""
 
     def fail(_messages: object) -> Any:

@@ -137,11 +137,11 @@ def requests(count: int) -> list[Any]:
     return [object() for _ in range(count)]
 
 
-def test_the_fast_failure_of_late_sends_is_off_by_default() -> None:
+def test_the_setting_admission_fast_failure_is_off_by_default() -> None:
     assert not BrokerConfig().admission.fast_failure
 
 
-def test_the_refusal_of_a_send_that_waited_too_long_reports_the_place_and_length_of_the_wait() -> None:
+def test_the_refusal_of_a_late_send_reports_where_and_how_long_the_send_waited() -> None:
     control = FastFailure()
     control.appended(1.0, 0.003)
     control.arrived(1.05, 2)

@@ -264,7 +264,7 @@ def test_whitelisted_addresses_need_no_signature_in_the_strict_rocketmq_compatib
     assert outcome(door, asked(25, None, host="127.0.0.2")) == "acl.unsigned"
 
 
-def test_a_query_signed_with_or_without_the_unique_key_field_is_accepted(tmp_path: Path) -> None:
+def test_a_key_query_is_accepted_if_its_signature_includes_or_omits_the_unique_key_query_field(tmp_path: Path) -> None:
     """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}

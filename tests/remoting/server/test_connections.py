@@ -58,7 +58,7 @@ def test_connections_above_a_connection_limit_are_refused() -> None:
     assert table.add()[1] == ""
 
 
-def test_the_connection_that_buffers_the_most_bytes_is_closed_above_the_total_limit() -> None:
+def test_the_connection_with_the_most_buffered_bytes_is_closed_if_the_total_exceeds_the_limit() -> None:
     """Not the one that happens to be accounted last."""
     table = Table(buffered_bytes=100)
     large, small = table.add()[0], table.add()[0]
@@ -86,7 +86,7 @@ def test_the_connection_that_buffers_the_most_bytes_is_closed_above_the_total_li
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "the rest of a frame"),
     ],
 )
-def test_a_silent_connection_is_closed_after_its_time_limit(
+def test_a_connection_that_sends_no_complete_frame_within_its_time_limit_is_closed(
     facts: dict[str, Any], at_s: float, reason: str | None
 ) -> None:
     """At the limit it stays, beyond it is closed: a descriptor is held for nothing."""

@@ -105,7 +105,7 @@ def test_request_hooks_are_called_after_the_authenticators(peer: Peer) -> None:
     assert (seen, failed) == ([2, 3, 4], [3])
 
 
-def test_requests_are_not_checked_if_there_are_no_authenticators_and_no_request_hooks() -> None:
+def test_request_checks_are_skipped_if_neither_authenticators_nor_request_hooks_are_registered() -> None:
     """Requests are then read and answered the short way."""
     gate = RequestGate(ManualClock(), {}, (), _unexpected)
     assert not gate.is_watched

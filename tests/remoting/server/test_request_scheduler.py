@@ -88,7 +88,7 @@ def work(answered: list[tuple[str, int]]) -> RequestScheduler:
 
 
 @in_loop
-async def test_the_scheduler_serves_one_request_per_connection_in_turn_and_new_connections_first(
+async def test_the_scheduler_alternates_between_connections_and_serves_a_new_connection_first(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
@@ -107,7 +107,7 @@ async def test_the_scheduler_serves_one_request_per_connection_in_turn_and_new_c
 
 
 @in_loop
-async def test_a_single_request_is_served_before_peers_with_many_requests(
+async def test_a_connection_with_one_request_is_served_before_connections_with_many_requests(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A healthy client's one request must not wait for the first request of each of sixty peers that ask sixty times."""
@@ -128,7 +128,7 @@ async def test_a_single_request_is_served_before_peers_with_many_requests(
 
 
 @in_loop
-async def test_requests_of_a_peer_that_does_not_read_its_answers_wait(
+async def test_requests_are_not_processed_while_their_peer_does_not_read_its_answers(
     work: RequestScheduler, answered: list[Any]
 ) -> None:
     """They must take no time of the loop while they wait."""
@@ -162,7 +162,7 @@ async def test_requests_of_a_closed_connection_are_dropped(work: RequestSchedule
 
 
 @in_loop
-async def test_many_frames_of_a_connection_are_processed_in_several_steps_while_its_reading_is_paused(
+async def test_reading_from_a_connection_is_paused_while_its_many_frames_are_processed_in_several_steps(
     work: RequestScheduler,
 ) -> None:
     """In their order."""

@@ -83,7 +83,7 @@ def test_registering_an_object_that_is_not_a_processor_raises_plugin_error() -> 
         RequestTable().add_processor(wrong, declared_by(Painter), pools(), "a test")
 
 
-def test_a_request_code_can_be_excluded_on_one_port() -> None:
+def test_request_codes_excluded_on_a_port_are_recorded_in_the_request_table() -> None:
     """The VIP port serves no pulls."""
     table = RequestTable()
     assert not table.excluded

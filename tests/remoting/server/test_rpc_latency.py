@@ -172,7 +172,7 @@ def test_pulls_on_the_fast_path_and_other_pulls_are_each_counted_once_in_the_lat
         assert (histogram.counts[:2], histogram.total) == (told, pytest.approx(total_ms))
 
 
-def test_latency_histograms_have_rocketmqs_bounds_and_a_bounded_number_of_request_codes() -> None:
+def test_latency_histograms_have_rocketmqs_bucket_bounds_and_a_limited_number_of_request_codes() -> None:
     """A client that asks with ever new codes must not fill the answer to a scrape."""
     latency = RpcLatency(lambda: (0, 0.0))
     for took_ms in (0.5, 1.0, 2.9, 8, 99, 5_000):
@@ -198,7 +198,7 @@ def test_latency_is_measured_only_if_metrics_are_enabled(tmp_path: Path) -> None
             assert (broker.server.latency is not None) is is_on
 
 
-def test_each_latency_is_counted_once_and_the_number_of_latencies_not_yet_counted_is_limited() -> None:
+def test_each_buffered_latency_is_counted_once_and_the_size_of_the_buffer_is_limited() -> None:
     """They are counted when somebody reads them, or when they are many."""
     latency = RpcLatency(lambda: (0, 0.0))
     for _ in range(3 * NOTES_MAX):

@@ -143,7 +143,7 @@ def connect(turns: SocketTurns) -> tuple[SocketTransport, Peer, socket.socket]:
 
 
 @in_turns
-async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketTurns) -> None:
+async def test_work_postponed_by_a_protocol_runs_after_all_readable_connections_are_read(turns: SocketTurns) -> None:
     ends = [connect(turns) for _ in range(5)]
     read_then: list[int] = []
     for _transport, peer, _theirs in ends:
@@ -160,7 +160,9 @@ async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketT
 
 
 @in_turns
-async def test_work_postponed_while_no_socket_is_read_runs_in_the_next_event_loop_iteration(turns: SocketTurns) -> None:
+async def test_postponed_work_runs_in_the_next_event_loop_iteration_if_no_socket_is_readable(
+    turns: SocketTurns,
+) -> None:
     done = asyncio.Event()
     turns.schedule.at_turn_end(done.set)
     assert not done.is_set()
@@ -169,7 +171,7 @@ async def test_work_postponed_while_no_socket_is_read_runs_in_the_next_event_loo
 
 
 @in_turns
-async def test_postponed_work_runs_although_earlier_postponed_work_failed(turns: SocketTurns) -> None:
+async def test_an_error_in_postponed_work_does_not_stop_later_postponed_work(turns: SocketTurns) -> None:
     heard = listen_for_errors()
     transport, peer, theirs = connect(turns)
     failure = ValueError("on purpose")
@@ -191,7 +193,7 @@ async def test_postponed_work_runs_although_earlier_postponed_work_failed(turns:
 
 
 @on_both
-async def test_a_connection_closed_by_its_peer_calls_the_protocol_methods_in_asyncios_order(
+async def test_a_protocol_gets_data_then_eof_then_connection_lost_if_its_peer_closes_the_connection(
     turns: SocketTurns | None,
 ) -> None:
     transport, peer, theirs = await join(turns)
@@ -217,7 +219,9 @@ async def test_a_protocol_can_write_to_a_peer_that_closed_its_side(turns: Socket
 
 
 @on_both
-async def test_a_connection_reset_is_reported_with_its_error(turns: SocketTurns | None) -> None:
+async def test_a_protocol_gets_connection_reset_error_if_its_peer_resets_the_connection(
+    turns: SocketTurns | None,
+) -> None:
     """Over TCP, because a pair of sockets knows no reset."""
     peer = Peer()
     listener = await listen(turns, peer)
@@ -255,7 +259,9 @@ async def test_unsent_bytes_are_buffered_and_pause_the_writer(turns: SocketTurns
 
 
 @on_both
-async def test_more_buffers_than_one_system_call_allows_are_all_sent(turns: SocketTurns | None) -> None:
+async def test_a_write_of_more_buffers_than_one_system_call_accepts_sends_every_buffer(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     pieces = [bytes([n % 256]) * 100 for n in range(2_500)]
     reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
@@ -352,7 +358,9 @@ async def test_a_failing_protocol_closes_only_its_connection(turns: SocketTurns 
 
 
 @on_both
-async def test_a_connection_closed_earlier_in_an_event_loop_iteration_is_not_read(turns: SocketTurns | None) -> None:
+async def test_a_readable_connection_is_not_read_if_another_protocol_closes_that_connection_first(
+    turns: SocketTurns | None,
+) -> None:
     ends = [await join(turns) for _ in range(2)]
     read = asyncio.Event()
 
@@ -387,7 +395,7 @@ async def test_all_bytes_are_received_when_heavy_traffic_is_followed_by_light_tr
     await end(transport, peer, theirs)
 
 
-def test_a_listening_socket_accepts_again_after_a_pause_if_no_file_descriptor_was_free(
+def test_a_listening_socket_accepts_connections_again_after_file_descriptors_ran_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel tells of a waiting connection with every turn; to try at once again would take the whole processor."""

@@ -45,7 +45,7 @@ def test_encoded_topic_and_consume_statistics_are_decoded_unchanged() -> None:
     assert [one["consumerOffset"] for one in found["offsetTable"].values()] == [7]
 
 
-def test_a_consume_stats_list_has_the_tables_of_each_group() -> None:
+def test_a_list_of_consume_statistics_contains_all_statistics_tables_of_each_group() -> None:
     """The answer to 345, from which consoles draw how far behind all groups are."""
     stats = consume_stats(0.0, table())
     found = fastjson.loads(consume_stats_list("127.0.0.1:10911", [("g", [stats, stats]), ("h", [])], 12))

@@ -221,7 +221,7 @@ def test_requests_have_consecutive_opaque_numbers() -> None:
     assert second.opaque == first.opaque + 1
 
 
-def test_requests_of_other_threads_do_not_change_the_opaque_numbers_of_a_simulation() -> None:
+def test_opaque_numbers_of_a_simulated_run_do_not_depend_on_requests_created_in_other_threads() -> None:
     """A process can have brokers and clients besides, such as those of other tests."""
     with ThreadPoolExecutor(1) as other, opaques_from_one():
         first = request(1).opaque

@@ -26,7 +26,9 @@ LONG = 2**63
 
 
 @given(LISTS)
-def test_the_fast_and_the_lenient_decoder_of_consume_stats_lists_return_the_same_value(value: ConsumeStatsList) -> None:
+def test_the_fast_decoder_of_consume_stats_lists_returns_the_same_value_as_the_general_decoder(
+    value: ConsumeStatsList,
+) -> None:
     """Whatever names of brokers, topics and groups are."""
     in_range = [one for entry in value.consume_stats_list for stats in entry.values() for one in stats]
     for one in in_range:

@@ -19,7 +19,9 @@ def framed(body: bytes) -> bytes:
 
 
 @given(bodies=st.lists(st.binary(min_size=4, max_size=40), max_size=8), cuts=st.lists(st.integers(0, 400), max_size=10))
-def test_a_stream_cut_at_any_place_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
+def test_a_stream_of_frames_cut_into_random_pieces_is_decoded_to_the_original_frames(
+    bodies: list[bytes], cuts: list[int]
+) -> None:
     stream = b"".join(map(framed, bodies))
     assert FrameDecoder().feed(stream) == bodies
     decoder = FrameDecoder()
@@ -29,7 +31,7 @@ def test_a_stream_cut_at_any_place_gives_the_same_frames(bodies: list[bytes], cu
     assert decoder.pending_bytes == 0
 
 
-def test_a_stream_fed_byte_by_byte_gives_the_same_frames() -> None:
+def test_a_stream_of_frames_fed_byte_by_byte_is_decoded_to_the_original_frames() -> None:
     bodies = [b"abcd", b"0123456789" * 30, b"wxyz!"]
     decoder = FrameDecoder()
     stream = b"".join(map(framed, bodies))

@@ -81,7 +81,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def test_every_recorded_body_is_decoded_without_loss(golden_frames: list[dict[str, Any]]) -> None:
+def test_every_json_body_recorded_from_rocketmq_is_decoded_without_loss(golden_frames: list[dict[str, Any]]) -> None:
     """A code that is new among the golden frames needs an entry."""
     read = set()
     for which, body in json_bodies(golden_frames):

@@ -93,7 +93,7 @@ def test_a_required_header_value_that_cannot_be_parsed_is_refused_as_missing() -
         decode_header(PullMessageRequestHeader, None)
 
 
-def test_long_and_short_field_names_give_the_same_header() -> None:
+def test_short_and_long_field_names_of_a_send_header_are_decoded_to_the_same_fields() -> None:
     """Processors are written once, against the long form."""
     short = decode_header(SendMessageRequestHeaderV2, SEND)
     assert isinstance(short, SendMessageRequestHeader)

@@ -186,7 +186,7 @@ def test_a_too_deeply_nested_body_is_refused(begin: str, depth: int) -> None:
         decode_body(text.encode(), TopicList)
 
 
-def test_a_long_answer_is_decoded_in_a_thread() -> None:
+def test_decoding_a_long_json_answer_does_not_block_the_event_loop() -> None:
     """Positions of thousands of queues have keys that are objects, which only the slow reader takes."""
     queue = '{"brokerName":"b","queueId":%d,"topic":"T"}:{"lastUpdateTimestamp":0,"maxOffset":2,"minOffset":1}'
     text = f'{{"offsetTable":{{{",".join(queue % at for at in range(3_000))}}}}}'.encode()

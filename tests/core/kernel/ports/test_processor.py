@@ -96,7 +96,7 @@ def test_a_request_header_is_decoded_into_the_requested_header_class() -> None:
     assert request.header(ConsumerGroupRequestHeader) is typed
 
 
-def test_is_oneway_follows_the_oneway_flag() -> None:
+def test_the_attribute_is_oneway_of_a_request_equals_the_oneway_flag_of_its_header() -> None:
     """Its answer would reach a client that waits for none."""
     assert asked(1, flag=ONEWAY_FLAG).is_oneway
     assert not asked(1).is_oneway

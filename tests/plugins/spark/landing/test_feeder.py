@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_waiting_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_maximum_size() -> None:
+def test_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_maximum_total_size() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -106,7 +106,7 @@ def test_waiting_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_
     assert feeder.committed() == 100 + 64 * KIB
 
 
-def test_if_too_many_messages_wait_for_the_landing_zone_they_are_read_from_the_log_later() -> None:
+def test_messages_are_exported_from_the_log_if_too_many_wait_in_memory_for_the_landing_zone() -> None:
     """Backpressure: with too much waiting, hand-overs are dropped, the log is read in steps, and then it follows again."""
     bench = Bench()
     feeder = bench.feeder
@@ -132,7 +132,7 @@ def test_if_too_many_messages_wait_for_the_landing_zone_they_are_read_from_the_l
     assert bench.lander.committed_bytes == bench.readable
 
 
-def test_messages_stored_while_the_landing_zone_was_off_are_written_to_it_later() -> None:
+def test_messages_stored_while_the_export_to_the_landing_zone_was_off_are_exported_later() -> None:
     """The manifest holds the last position, and the log holds the messages after it."""
     bench = Bench(committed=500)
     bench.readable = 500 + 300 * KIB
@@ -232,7 +232,7 @@ def test_stopping_the_export_to_the_landing_zone_aborts_a_hanging_writer_after_t
     assert bench.lander.steps == []
 
 
-def test_message_dispatch_never_waits_for_a_hanging_landing_writer() -> None:
+def test_message_dispatch_never_waits_for_a_hanging_write_to_the_landing_zone() -> None:
     """The broker must keep its speed while a step of the landing zone hangs."""
     bench = Bench()
     bench.feeder.run_once()

@@ -165,7 +165,7 @@ def test_merging_old_commit_files_of_the_manifest_keeps_all_manifest_entries(
     assert offsets(on_disk(zone)) == sorted(little_log.landing)
 
 
-def test_a_landing_zone_refuses_another_store_and_a_store_with_a_truncated_log(
+def test_a_landing_zone_refuses_a_writer_for_a_different_store_or_for_a_truncated_log(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """Positions of two logs must never be mixed in one folder: each is an error that says which key to change."""
@@ -194,7 +194,7 @@ def test_two_writers_cannot_use_one_landing_zone_at_the_same_time(tmp_path: Path
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_an_export_to_the_landing_zone_fails_at_deleted_messages_or_records_a_gap_if_allowed(
+def test_export_to_a_landing_zone_fails_if_unexported_messages_were_deleted_unless_gaps_are_allowed(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""

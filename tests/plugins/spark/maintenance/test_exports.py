@@ -149,7 +149,9 @@ def test_an_audit_of_a_sound_store_counts_messages_and_finds_no_error(template: 
     }
 
 
-def test_an_audit_finds_changed_bodies_and_holes_and_duplicates(tmp_path: Path, template: Path) -> None:
+def test_an_audit_finds_changed_bodies_and_gaps_in_queue_offsets_and_duplicate_messages(
+    tmp_path: Path, template: Path
+) -> None:
     """Each finding names its place, so that an operator can look at the message."""
     root = tmp_path / "store"
     shutil.copytree(template, root)

@@ -177,7 +177,9 @@ def test_a_rebuild_fills_a_hole_in_a_queue_as_the_broker_does(tmp_path: Path, st
     assert queues_of(store) == queues_of(tmp_path / "loop")
 
 
-def test_rebuilt_queue_units_of_delayed_messages_depend_on_the_delay_levels(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_with_changed_delay_levels_changes_only_the_queues_of_the_schedule_topic(
+    tmp_path: Path, store: Path
+) -> None:
     """Condition 4: the tags code of a delayed message is the time of its delivery."""
     before = queues_of(store)
     other = {level: delay + 1_000 for level, delay in DELAY_LEVEL_MS.items()}

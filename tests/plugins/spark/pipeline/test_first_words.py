@@ -38,6 +38,6 @@ UnboundLocalError: cannot access local variable 'reader' where it is not associa
         (MASKED, "there is no topic T"),
     ],
 )
-def test_only_the_reason_of_a_spark_error_is_shown(said: str, words: str) -> None:
+def test_the_reason_of_a_spark_error_is_shown_without_its_query_plan_and_stack_trace(said: str, words: str) -> None:
     """An error of Spark contains a plan and a stack of a hundred lines, which hide the line that helps."""
     assert first_words(RuntimeError(said)) == words

@@ -40,7 +40,9 @@ def check(served: Served, source: str, sinks: str, stream: str = "") -> None:
         ("nameServer: '127.0.0.1:1', subscribe: orders", r"source\.nameServer.*127\.0\.0\.1:1"),
     ],
 )
-def test_the_error_about_a_missing_pipeline_source_names_its_cause(served: Served, source: str, says: str) -> None:
+def test_the_error_about_an_unusable_pipeline_source_names_the_wrong_path_or_topic_or_name_server(
+    served: Served, source: str, says: str
+) -> None:
     """A wrong path must not be reported as a missing topic."""
     with pytest.raises(ConfigError, match=says) as raised:
         check(served, source, "{format: console}")
@@ -65,7 +67,7 @@ def test_unusable_paths_and_topics_of_sinks_are_refused(served: Served, tmp_path
         check(served, source, "{format: console}", f"stream: {{checkpoint: {file}}}\n")
 
 
-def test_a_correct_pipeline_passes_the_check_before_its_run(served: Served, tmp_path: Path) -> None:
+def test_the_check_before_a_pipeline_run_accepts_a_correct_pipeline(served: Served, tmp_path: Path) -> None:
     """The check must accept both transports and every kind of usable sink."""
     sinks = f"{{format: parquet, path: {tmp_path}/new}}, {{format: parquet, path: {tmp_path}, mode: append}}, "
     sinks += "{format: parquet, path: 's3a://bucket/x'}, {format: flintmq, nameServer: 'NAMES', topic: orders}"

@@ -38,7 +38,7 @@ class Query:
     ],
     ids=["this process", "Spark Connect", "a dict", "null", "nothing"],
 )
-def test_rows_are_counted_from_observed_metrics_in_every_form_that_spark_returns(
+def test_the_row_count_of_a_batch_is_read_from_spark_metrics_given_as_rows_or_dicts(
     observed: dict[str, Any], rows: int
 ) -> None:
     """A form that is not expected must not end the stream; batches are counted once, however often they are looked at."""

@@ -53,7 +53,7 @@ def test_an_intact_record_after_adjacent_damaged_records_is_not_skipped(root: Pa
 
 
 @pytest.mark.usefixtures("walk")
-def test_a_message_of_a_small_queue_after_a_skipped_damaged_record_is_read(tmp_path: Path) -> None:
+def test_a_message_of_a_small_queue_is_read_if_it_follows_a_skipped_damaged_record(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):
@@ -85,7 +85,7 @@ def without_reason(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.usefixtures("walk")
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders,payments"}, {"minPartitions": "5"}])
-def test_a_damaged_region_of_the_log_becomes_one_row_between_the_rows_of_the_surrounding_messages(
+def test_a_damaged_region_of_the_log_becomes_one_row_at_its_position_among_the_message_rows(
     root: Path, options: dict[str, str]
 ) -> None:
     """The row has the physical offset and the size of the damage, for all choices of topics and tasks."""
@@ -99,7 +99,7 @@ def test_a_damaged_region_of_the_log_becomes_one_row_between_the_rows_of_the_sur
     assert all("magic" in reason for reason in reasons.values())
 
 
-def test_damaged_records_are_reported_whatever_topic_is_read(root: Path) -> None:
+def test_damaged_records_are_reported_even_in_a_read_of_a_single_topic(root: Path) -> None:
     """A damaged record may belong to any topic."""
     rows = batch(root)
     damage(root, rows[4], rows[5])
@@ -118,7 +118,7 @@ def test_a_read_with_damaged_records_has_the_same_row_count_for_any_chosen_colum
     assert batch(root, columns="badRecord", badRecords="skip") == [{"badRecord": None}] * 19
 
 
-def test_a_record_with_damaged_length_fields_is_one_row_for_a_bad_record(root: Path) -> None:
+def test_a_record_with_damaged_length_fields_becomes_one_bad_record_row(root: Path) -> None:
     """Its size and magic number are right, so the next record is found without a queue."""
     rows = batch(root)
     file = sorted((root / "commitlog").iterdir())[0]

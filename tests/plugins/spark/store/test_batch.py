@@ -58,7 +58,7 @@ def all_rows(root: Path) -> list[dict[str, Any]]:
     return batch(root, includeSystemTopics="true")
 
 
-def test_every_visible_message_is_read_once_in_the_order_of_the_log(filled: Path) -> None:
+def test_every_message_in_a_consume_queue_is_read_once_in_commit_log_order(filled: Path) -> None:
     """Prepared messages are not there; the store's own queues say what must be."""
     rows = all_rows(filled)
     assert len(rows) == 600 - 12
@@ -202,7 +202,7 @@ def test_a_queue_with_equal_start_and_end_offsets_has_no_row(filled: Path) -> No
     assert rows == [row for row in all_rows(filled) if row["topic"] == "orders" and row["queueId"] != 0]
 
 
-def test_a_read_is_bounded_by_physical_offsets(filled: Path) -> None:
+def test_a_read_between_two_physical_offsets_returns_only_the_rows_in_this_range(filled: Path) -> None:
     """The offset must be the begin of a record, and the end is exclusive."""
     rows = batch(filled)
     low, high = rows[10]["physicalOffset"], rows[200]["physicalOffset"]

@@ -58,7 +58,7 @@ def crash(root: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_a_read_opens_only_the_files_of_subscribed_queues(
+def test_a_read_opens_only_files_of_subscribed_queues_and_of_the_queues_of_the_last_log_records(
     many: Path, opened: list[str], state: Callable[[Path], None]
 ) -> None:
     """Reads of a store with many topics would otherwise take seconds;
@@ -164,7 +164,9 @@ def test_the_option_min_partitions_divides_the_messages_of_subscribed_topics_eve
     assert max(counts) - min(counts) <= 1
 
 
-def test_the_option_min_partitions_divides_a_topic_stored_in_a_small_region_of_the_log(tmp_path: Path) -> None:
+def test_the_option_min_partitions_evenly_divides_a_topic_with_few_adjacent_messages_in_a_large_log(
+    tmp_path: Path,
+) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""
     store = open_store(tmp_path, commit_log_file_bytes=65536, consume_queue_file_bytes=20000)
     for number in range(1000):

@@ -43,7 +43,7 @@ def stopped(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}, {"subscribe": "payments"}])
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_max_offsets_per_trigger_fills_every_batch_but_the_last(
+def test_every_batch_but_the_last_has_exactly_max_offsets_per_trigger_messages(
     stopped: Path, options: dict[str, str], rows: int
 ) -> None:
     """maxOffsetsPerTrigger: every batch but the last is full, and together they are all messages once."""
@@ -84,7 +84,7 @@ def half_told(request: pytest.FixtureRequest, stopped: Path) -> Path:
 
 @pytest.mark.parametrize(("options", "step_bytes"), [({}, 200), ({"subscribePattern": "pay.*"}, 1 << 20)])
 @pytest.mark.parametrize("limit", [Limit(max_rows=7), Limit(max_bytes=1500), Limit(9, 600)])
-def test_batches_keep_their_limits_if_consume_queues_are_incomplete(
+def test_stream_batches_respect_row_and_byte_limits_if_consume_queues_are_incomplete(
     half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
@@ -132,7 +132,7 @@ def test_a_repeated_batch_reads_the_same_rows(stopped: Path) -> None:
     assert read_parts(again, again.plan(kept_start, kept_end)) == first
 
 
-def test_rows_between_two_offsets_are_counted_only_for_the_chosen_topics(stopped: Path) -> None:
+def test_the_row_count_between_two_stream_offsets_includes_only_subscribed_topics(stopped: Path) -> None:
     """minOffsetsPerTrigger counts those that are read."""
     reader = transport(stopped, subscribe="payments")
     start, end = reader.initial("earliest"), reader.latest()
@@ -141,7 +141,7 @@ def test_rows_between_two_offsets_are_counted_only_for_the_chosen_topics(stopped
     assert reader.rows_between(end, end, 5) == 0
 
 
-def test_starting_offsets_given_for_queues_still_apply_after_a_restart_of_the_query(tmp_path: Path) -> None:
+def test_a_restarted_query_still_uses_the_starting_offsets_resolved_at_its_first_start(tmp_path: Path) -> None:
     """ "latest" of a queue is what it was when the query began, not when it was restarted."""
     store = open_store(tmp_path)
     try:
@@ -245,7 +245,7 @@ def caught_up(stopped: Path) -> Offset:
     return stream(reader, reader.initial("earliest"), Limit())[1]
 
 
-def test_data_loss_is_reported_if_old_messages_of_an_added_topic_are_deleted_between_batches(
+def test_data_loss_is_reported_if_retention_deletes_unread_messages_of_a_newly_subscribed_topic(
     stopped: Path, caught_up: Offset
 ) -> None:
     """The reader goes on without a restart: an error by default, else on with the oldest there is."""
@@ -262,7 +262,7 @@ def test_data_loss_is_reported_if_old_messages_of_an_added_topic_are_deleted_bet
     assert places(joined(batches)) == places_of(stopped)
 
 
-def test_the_deletion_of_all_old_messages_of_an_added_topic_is_reported_as_data_loss(tmp_path: Path) -> None:
+def test_data_loss_is_reported_if_retention_deletes_all_messages_of_a_newly_subscribed_topic(tmp_path: Path) -> None:
     """Messages of the added topic lie in the first file alone: no later batch would come across the loss."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -281,7 +281,7 @@ def test_the_deletion_of_all_old_messages_of_an_added_topic_is_reported_as_data_
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_data_loss_is_reported_if_messages_of_a_planned_batch_of_an_added_topic_are_deleted(
+def test_data_loss_is_reported_if_retention_deletes_messages_of_an_already_planned_batch(
     stopped: Path, caught_up: Offset
 ) -> None:
     """The driver died before it was read, also when the batch is the history's first."""
@@ -305,7 +305,7 @@ def test_a_planned_batch_reports_data_loss_of_topics_that_are_no_longer_subscrib
         transport(stopped, subscribe="payments").plan(start, end)
 
 
-def test_an_added_topic_is_read_from_its_oldest_existing_message(stopped: Path, caught_up: Offset) -> None:
+def test_a_newly_subscribed_topic_is_read_from_its_oldest_existing_message(stopped: Path, caught_up: Offset) -> None:
     """Messages deleted before the topic was added are no loss to the query."""
     expire(stopped)
     reader = transport(stopped, subscribe=BOTH)
@@ -337,7 +337,9 @@ def test_data_loss_is_reported_only_for_topics_that_the_query_read_before(tmp_pa
     assert places(joined(batches)) == places_of(root)
 
 
-def test_data_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(tmp_path: Path) -> None:
+def test_data_loss_in_an_unsubscribed_topic_is_reported_if_a_query_subscribes_to_the_topic_again(
+    tmp_path: Path,
+) -> None:
     """A query leaves a topic out, retention deletes unread messages of it, and the query goes on behind them."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -359,7 +361,7 @@ def test_data_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_old_messages_of_an_added_topic_are_read_if_the_stream_offset_lacks_their_start_position(
+def test_old_messages_of_a_newly_subscribed_topic_are_read_if_the_offset_has_no_history_from(
     stopped: Path, caught_up: Offset
 ) -> None:
     """Its batch reads what there is."""

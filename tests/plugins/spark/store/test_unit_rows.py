@@ -145,7 +145,7 @@ def test_the_log_is_not_read_if_queue_units_hold_all_columns(
         batch(root, **FROM_LOG, **options)
 
 
-def test_batches_read_from_queue_units_keep_the_row_limit(filled: Path) -> None:
+def test_a_batch_of_rows_read_from_queue_units_is_neither_empty_nor_larger_than_the_row_limit(filled: Path) -> None:
     """A batch is never empty, because Spark would pass it through the query for nothing."""
     reader, parts = planned(filled, **UNITS_ALONE, batchRows="7")
     assert {one.num_rows for part in parts for one in reader.read(part)} <= set(range(1, 8))
@@ -243,7 +243,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("gaps_max", [1, 1000])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_log_records_are_used_if_queue_units_disagree_with_them(
+def test_rows_are_read_from_log_records_if_queue_units_contradict_the_log(
     store: Path, damage: Callable[[Path], None], gaps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every message once, in order, and by its own words."""
@@ -258,7 +258,7 @@ def test_log_records_are_used_if_queue_units_disagree_with_them(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_wrong_queue_units_do_not_change_the_rows_of_subscribed_topics(
+def test_wrong_queue_units_do_not_change_the_rows_of_a_read_of_selected_topics(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""

@@ -86,7 +86,7 @@ def test_columns_used_only_by_pushed_down_filters_are_not_pruned(spark: Any, fil
     assert frame.where("topic = 'orders' and queueOffset < 5").select("body").count() == 10
 
 
-def test_catalog_tables_keep_their_options_with_pruned_columns(spark: Any, filled: Path) -> None:
+def test_catalog_tables_keep_their_options_when_columns_are_pruned(spark: Any, filled: Path) -> None:
     """A pruned read of a table must still choose the same topics."""
     spark.sql("DROP TABLE IF EXISTS used_columns")
     spark.sql(f"CREATE TABLE used_columns USING flintmq OPTIONS (path '{filled}', subscribe 'orders')")
@@ -107,7 +107,9 @@ def test_the_column_pruning_rule_is_registered_once(spark: Any) -> None:
     assert [rules.apply(number).ruleName() for number in range(rules.size())] == ["flintmq.ColumnPruning"]
 
 
-def test_count_includes_kept_bad_records_despite_column_pruning(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_count_includes_rows_for_damaged_records_although_unused_columns_are_pruned(
+    spark: Any, filled: Path, tmp_path: Path
+) -> None:
     """``count()`` reads one column, which the consume queues have; they do not show the damage."""
     places = spark.read.format("flintmq").option("columns", "physicalOffset").load(str(filled)).collect()
     root = tmp_path / "damaged"

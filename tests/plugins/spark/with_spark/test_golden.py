@@ -61,7 +61,7 @@ def found(row: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_every_row_equals_the_dump_of_the_same_store_by_rocketmq(
+def test_spark_reads_the_same_rows_that_rocketmq_dumped_from_the_store(
     spark: Any, load_golden: Callable[[str], Any], name: str, tmp_path: Path
 ) -> None:
     """All columns of all visible messages; prepared and rolled-back ones are not there; by topic the same."""

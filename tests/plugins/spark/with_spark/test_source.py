@@ -91,7 +91,9 @@ def drained(spark: Any, root: Path, work: Path, **options: str) -> list[dict[str
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_an_available_now_stream_keeps_its_batch_limits_and_ends(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_a_spark_stream_with_trigger_available_now_reads_all_messages_in_limited_batches_and_ends(
+    spark: Any, filled: Path, tmp_path: Path
+) -> None:
     """AvailableNow in batches of the size asked for; a restart has nothing left to do; the progress tells the newest offset."""
     progress = drained(spark, filled, tmp_path, maxOffsetsPerTrigger="70")
     assert [one["numInputRows"] for one in progress] == [70, 70, 70, 70, 20]
@@ -101,7 +103,9 @@ def test_an_available_now_stream_keeps_its_batch_limits_and_ends(spark: Any, fil
     assert drained(spark, filled, tmp_path, maxOffsetsPerTrigger="70") == []
 
 
-def test_a_checkpoint_of_another_store_stops_the_query(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_a_spark_query_fails_if_its_checkpoint_was_written_for_another_store(
+    spark: Any, filled: Path, tmp_path: Path
+) -> None:
     """The offsets of another store would silently skip or repeat messages, so the user must decide."""
     drained(spark, filled, tmp_path)
     other = open_store(tmp_path / "other", commit_log_file_bytes=1 << 20)
@@ -127,7 +131,7 @@ def test_messages_deleted_during_a_query_are_reported_as_data_loss(spark: Any, f
     assert 0 < left < COUNT
 
 
-def test_spark_finds_the_source_without_registration(
+def test_spark_reads_the_format_flintmq_without_a_call_of_register(
     filled: Path, needs_spark: None, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Installed, ``pyspark_flintmq`` is a top-level module: no register() call is needed."""

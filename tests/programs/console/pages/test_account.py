@@ -164,7 +164,7 @@ def test_a_login_redirects_only_to_pages_of_the_console(guarded: EmbeddedCluster
     asyncio.run(run())
 
 
-def test_a_login_requires_the_token_of_its_form(guarded: EmbeddedCluster) -> None:
+def test_a_login_without_the_csrf_token_or_from_another_site_is_refused(guarded: EmbeddedCluster) -> None:
     """Else a foreign page could log a visitor in as somebody else, and see what is typed then."""
 
     async def run() -> None:

@@ -95,7 +95,9 @@ def test_the_overview_reports_groups_without_members(tmp_path: Path) -> None:
         asyncio.run(run(cluster))
 
 
-def test_topics_and_groups_are_listed_and_filtered(cluster: EmbeddedCluster) -> None:
+def test_topic_and_group_pages_show_queues_and_conflicts_and_the_topic_list_can_be_searched(
+    cluster: EmbeddedCluster,
+) -> None:
     """With rates, lag, who holds which queue, and members that contradict each other."""
 
     async def run() -> None:
@@ -193,7 +195,7 @@ def test_pages_of_unknown_topics_groups_and_brokers_return_404_with_escaped_name
     asyncio.run(run())
 
 
-def test_a_stopped_broker_is_shown_as_missing(tmp_path: Path) -> None:
+def test_pages_still_return_200_after_a_broker_stopped_and_report_that_it_does_not_answer(tmp_path: Path) -> None:
     """While the page is open: what was known stays, and the page answers."""
 
     async def run() -> None:
@@ -256,7 +258,7 @@ class Watcher:
         raise ValueError("<b>not ready</b>")
 
 
-def test_plugins_are_shown_with_escaped_errors(tmp_path: Path) -> None:
+def test_the_broker_page_shows_plugins_and_escapes_html_in_their_errors(tmp_path: Path) -> None:
     """What they say is text."""
 
     async def run() -> None:
@@ -285,7 +287,7 @@ def test_an_unreachable_cluster_is_shown_with_status_503() -> None:
     asyncio.run(run())
 
 
-def test_unexpected_requests_never_return_500(cluster: EmbeddedCluster) -> None:
+def test_invalid_http_requests_get_a_4xx_status_and_not_500(cluster: EmbeddedCluster) -> None:
     """Each has its answer, and none is 500."""
 
     async def run() -> None:

@@ -140,7 +140,7 @@ def test_an_invalid_message_search_returns_400(cluster: EmbeddedCluster, query: 
     asyncio.run(run())
 
 
-def test_an_avro_body_is_decoded_by_an_entered_schema(cluster: EmbeddedCluster) -> None:
+def test_an_avro_body_is_decoded_by_the_schema_that_the_user_enters(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         result = await sent(cluster, Message("Avro", b"\x06abc\x02"))
         schema = (

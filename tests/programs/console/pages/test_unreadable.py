@@ -31,7 +31,7 @@ async def sent_among_others(cluster: EmbeddedCluster, topic: str) -> str:
     return sent.offset_msg_id
 
 
-def test_an_unreadable_message_is_listed_and_shown(cluster: EmbeddedCluster) -> None:
+def test_the_console_lists_and_shows_a_message_whose_body_cannot_be_decompressed(cluster: EmbeddedCluster) -> None:
     """With fields, properties, stored bytes and the reason; a download has the stored bytes."""
 
     async def run() -> None:
@@ -54,7 +54,7 @@ def test_an_unreadable_message_is_listed_and_shown(cluster: EmbeddedCluster) -> 
     asyncio.run(run())
 
 
-def test_a_copy_of_an_unreadable_message_has_the_stored_bytes(cluster: EmbeddedCluster) -> None:
+def test_a_message_whose_body_cannot_be_decompressed_is_copied_with_its_stored_bytes(cluster: EmbeddedCluster) -> None:
     """Who can read its compression can read the copy as well; taken for plain, the copy would be another message."""
 
     async def run() -> None:
@@ -76,7 +76,7 @@ def test_a_copy_of_an_unreadable_message_has_the_stored_bytes(cluster: EmbeddedC
     asyncio.run(run())
 
 
-def test_an_unreadable_dead_letter_can_be_redelivered(cluster: EmbeddedCluster) -> None:
+def test_a_dead_letter_whose_body_cannot_be_decompressed_can_be_redelivered(cluster: EmbeddedCluster) -> None:
     """Unharmed: a member that can read it, or wants the bytes, gets what was sent."""
 
     async def run() -> None:
@@ -117,7 +117,9 @@ def test_an_unreadable_dead_letter_can_be_redelivered(cluster: EmbeddedCluster) 
     asyncio.run(run())
 
 
-def test_delivering_an_unreadable_message_to_a_client_shows_the_reason(cluster: EmbeddedCluster) -> None:
+def test_the_console_shows_the_error_of_a_client_that_cannot_decompress_a_delivered_message(
+    cluster: EmbeddedCluster,
+) -> None:
     """Its answer says why the listener did not get it."""
 
     async def run() -> None:
