@@ -236,8 +236,8 @@ class Consumer(Blocking[aio.Consumer]):
             while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
-            # At the end of the program, the event loop of the clients may already have stopped. The call then raises
-            # RuntimeError, and nothing needs to be done.
+            # At the end of the program, the event loop of the clients may already have stopped. In this case, _wait() raises
+            # RuntimeError, which is ignored, because the iteration has ended together with the event loop.
             with contextlib.suppress(RuntimeError):
                 self._wait(returned(loop.end))
 

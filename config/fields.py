@@ -88,7 +88,8 @@ class FieldSpec:
 
     @property
     def range_text(self) -> str:
-        """Return the allowed range in words, such as ``0 to 100`` or ``at least 1``; empty if there is no limit."""
+        """Return the allowed range of the field's numbers in words, such as ``0 to 100`` or ``at least 1``; an empty text if
+        every number is allowed."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.minimum} to {self.maximum}"
         if self.minimum is not None:

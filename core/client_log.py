@@ -15,10 +15,10 @@ LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
 """Maximum length of a line in the log that no client can cause, for example a line that lists many items."""
 UNPRINTABLE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # These are the control characters C0 and C1.
-    # These are the soft hyphen, marks of direction, line separators and characters without width.
+    "[\x00-\x1f\x7f-\x9f"  # This range matches the control characters C0 and C1.
+    # The next ranges match the soft hyphen, marks of direction, line separators and characters without width.
     "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # These are surrogates and invisible tag characters.
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # These ranges match surrogates and invisible tag characters.
 )
 """Pattern of characters that end a line, control a terminal, change the writing direction, or are invisible."""
 

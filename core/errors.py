@@ -179,9 +179,10 @@ class RefusedError(FlintError):
 
     @property
     def remark(self) -> str:
-        """The remark of the answer: the message, then ``[reason; measured …; see key]`` without unknown parts.
+        """The remark of the answer: the message, then ``[reason; measured …; see key]``. Unknown parts are left out.
 
-        This is always the last pair of brackets, because brackets in measured client text are replaced.
+        The last pair of brackets in a remark is always the pair around the reason. Brackets in the measured value, which can be
+        a client's text, are replaced.
         """
         text = str(self)
         if len(text) > _REMARK_MAX_CHARS:

@@ -1,4 +1,4 @@
-"""Group commit (``GroupCommitService`` of RocketMQ): a message is acknowledged after a sync, and one sync serves all waiters.
+"""Group commit, as in RocketMQ's ``GroupCommitService``: a message is acknowledged after a sync, and many messages share a sync.
 
 ::
 
@@ -6,9 +6,9 @@
     submit ──► list ──► sync, then complete all ≤ flushed
                  └───────────────────────────────────► TIMEOUT after sync_flush_timeout_ms, even while the sync hangs
 
-While a sync runs, new waiters gather; the next sync serves all of them. Each waiter ends in exactly one of three ways: FLUSHED
-after the sync, TIMEOUT by the watcher, or FENCED if a sync fails or the service stops. The first failure is final. There is no
-retry, because after a failed sync the kernel may mark lost pages as clean.
+Each appended message has a waiter. The waiters that arrive during a sync are all served by the next sync. Each waiter gets
+exactly one status: FLUSHED after the sync, TIMEOUT from the deadline watcher, or FENCED if a sync fails or the service stops.
+The service does not repeat a failed sync, because the kernel may then have marked lost pages as clean.
 
 See docs/internals/algorithms.md, Flush strategies; docs/internals/reliability.md, Disk.
 """

@@ -96,7 +96,8 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread has released ``_signal`` since the check above, and has thus woken the service's thread.
+                # Another thread released ``_signal`` between the calls of locked() and release(), and has thus woken the
+                # service's thread.
                 return
 
     def pause(self, seconds: float) -> None:

@@ -258,7 +258,8 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        # Garbage collection deletes dropped tasks and futures, which then report exceptions that were never retrieved.
+        # Garbage collection deletes dropped tasks and futures, so that exceptions that were never retrieved are reported before
+        # close() returns.
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:

@@ -75,8 +75,8 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                # This operation has no effect. It only lets a test make posix_fallocate() fail, which does not change the
-                # file's size.
+                # With these arguments, operate() changes no file. It only lets a test make posix_fallocate() fail, which leaves
+                # the file's size unchanged.
                 self.operate("resize", path)
         except OSError:
             del self._names[path.parent][path.name]

@@ -34,7 +34,7 @@ def test_the_alarms_page_has_exactly_one_section_for_each_alarm(tool: Any) -> No
     assert {one.id for one in found} == set(described)
 
 
-def test_each_section_of_the_alarms_page_explains_meaning_measurement_and_remedy() -> None:
+def test_each_section_of_the_alarms_page_explains_how_the_alarm_is_measured_and_what_to_do() -> None:
     """An operator who is called at night has no time to read the code."""
     _, *texts = (ROOT / "docs" / "alarms.md").read_text().split("\n### ")
     for text in texts:

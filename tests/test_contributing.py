@@ -39,7 +39,7 @@ def test_contributing_md_contains_exactly_the_four_expected_example_changes() ->
 
 
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_each_example_diff_in_contributing_md_applies_and_changes_few_enough_folders(title: str) -> None:
+def test_each_example_diff_in_contributing_md_applies_and_changes_at_most_two_source_folders(title: str) -> None:
     """A diff that no longer applies teaches nothing; one in many folders says that the design has come loose."""
     diff = CHANGES[title]
     apply(diff, ROOT, "--check")

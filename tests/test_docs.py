@@ -69,7 +69,7 @@ OF_FILES = (".py", ".md", ".conf", ".json", ".yml", ".yaml", ".log")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_settings_on_a_page_exist_and_have_the_default_on_the_page(page: str) -> None:
+def test_each_setting_named_on_a_documentation_page_exists_and_has_the_documented_default(page: str) -> None:
     """`store.disk_full_ratio` (90 %) is a promise of the default; a key that was renamed is found nowhere."""
     sections = {key.rpartition(".")[0] for key in KEYS}
     tops = {section.partition(".")[0] for section in sections if section}
@@ -91,7 +91,7 @@ def test_settings_on_a_page_exist_and_have_the_default_on_the_page(page: str) ->
             assert promised == default, f"{page}: {named[0]}"
 
 
-def test_the_client_pages_state_the_defaults_of_the_code() -> None:
+def test_the_defaults_on_the_documentation_pages_of_the_client_equal_the_defaults_in_the_code() -> None:
     """A program is written by the page: retries, what is cached, how long a listener may take."""
     producer = inspect.signature(flintmq.client.Producer.__init__).parameters
     consumer = attrs.fields_dict(ConsumerSettings)
@@ -147,7 +147,7 @@ def test_the_site_shows_tutorials_how_to_guides_reference_and_explanation_in_ord
     assert headings == ["Tutorials", "How-to guides", "Reference", "Explanation"]
 
 
-def test_only_reference_pages_are_long() -> None:
+def test_documentation_pages_outside_the_reference_section_have_at_most_3000_words() -> None:
     """A page of more than 3,000 words is not read to its end; what is looked up may be long."""
     reference = (ROOT / "mkdocs.yml").read_text().partition("  - Reference:\n")[2].partition("  - Explanation:\n")[0]
     looked_up = {name.removeprefix("project/") for name in re.findall(r"[\w/-]+\.md", reference)}
@@ -191,7 +191,7 @@ def test_documented_install_commands_install_from_the_checkout_and_not_from_a_pa
     assert [str(path.relative_to(ROOT)) for path in _texts() if FROM_AN_INDEX.search(path.read_text())] == []
 
 
-def test_extras_named_in_install_commands_exist() -> None:
+def test_each_optional_extra_named_in_a_documented_install_command_exists_in_the_package() -> None:
     """pip only warns of an extra that does not exist, so a renamed extra would go unnoticed."""
     known = extras().keys() | {
         "extra",
@@ -250,7 +250,7 @@ def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: Page
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_a_program_block_is_not_run_by_itself_if_a_later_command_of_the_page_runs_the_program(
+def test_a_documented_program_is_run_only_once_if_a_later_command_of_its_page_runs_the_program(
     tmp_path: Path,
 ) -> None:
     """A second run of a program that stores something would print something else than the page says."""
@@ -261,7 +261,7 @@ def test_a_program_block_is_not_run_by_itself_if_a_later_command_of_the_page_run
         runner.run("console", shown)
 
 
-def test_a_command_on_a_page_that_starts_a_server_can_set_environment_variables(runner: PageRunner) -> None:
+def test_a_documented_command_that_starts_a_server_can_set_environment_variables(runner: PageRunner) -> None:
     """A plugin that is a file is found by ``PYTHONPATH=.``; the server goes on until the page ends."""
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 

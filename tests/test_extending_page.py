@@ -81,7 +81,7 @@ def run(
     asyncio.run(body())
 
 
-def test_the_connection_example_on_the_page_can_store_messages_and_answer_pulls_and_hold_pulls(tmp_path: Path) -> None:
+def test_the_documented_example_of_a_connection_class_stores_messages_and_answers_held_pulls(tmp_path: Path) -> None:
     """The pull that waits is answered by a put; one whose client has left is not."""
     connection_type = excerpt(tmp_path, "Connection").Connection
 
@@ -105,7 +105,7 @@ def test_the_connection_example_on_the_page_can_store_messages_and_answer_pulls_
     run(tmp_path, live, None, "listen.enable=false")
 
 
-def test_the_archive_example_answers_pulls_below_the_minimum_offset(tmp_path: Path) -> None:
+def test_the_documented_example_of_an_archive_answers_pulls_below_the_minimum_queue_offset(tmp_path: Path) -> None:
     """The client gets each message once, and each object is fetched once."""
     archive_type = excerpt(tmp_path, "Archive").Archive
     objects: dict[tuple[str, int, int], list[bytes]] = {}
@@ -140,7 +140,9 @@ def test_the_archive_example_answers_pulls_below_the_minimum_offset(tmp_path: Pa
     run(tmp_path, live, lambda api: archive_type(api, get), "listen.enable=false")
 
 
-def test_a_broker_with_the_arbiter_example_is_master_only_while_it_holds_the_lease(tmp_path: Path) -> None:
+def test_the_documented_arbiter_example_keeps_a_broker_master_only_while_the_broker_holds_the_lease(
+    tmp_path: Path,
+) -> None:
     """Roles are numbered by the lease; before the lease ends, the broker has stepped down."""
     arbiter_type = excerpt(tmp_path, "Arbiter").Arbiter
     clock, terms = ManualClock(), [0, 3, 3, 5]

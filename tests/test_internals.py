@@ -173,7 +173,7 @@ def test_the_field_table_of_a_record_in_the_documentation_equals_the_fields_in_t
     assert LAYOUTS["Commit log record"][1] == rows
 
 
-def test_the_numbers_about_records_in_the_documentation_equal_the_code() -> None:
+def test_magic_numbers_and_the_smallest_record_size_in_the_documentation_equal_the_code() -> None:
     """Magics and the smallest record are quoted in the text."""
     text = FORMAT.read_text(encoding="utf-8")
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK):
@@ -360,7 +360,7 @@ def _broken_links(page: Path) -> Iterator[str]:
             yield f"{page.relative_to(ROOT)}: {link} names no heading"
 
 
-def test_every_link_between_pages_resolves() -> None:
+def test_every_link_between_documentation_pages_has_an_existing_target() -> None:
     """A page that was renamed, or a heading, leaves its readers behind."""
     assert len(PAGES) > 20
     assert [broken for page in PAGES for broken in _broken_links(page)] == []
@@ -408,7 +408,7 @@ _SOURCES: Final = [
 ]
 
 
-def test_every_reference_to_a_page_in_the_code_resolves() -> None:
+def test_every_documentation_page_and_section_cited_in_the_source_code_exists() -> None:
     """A docstring that cites a page outside the repository, or a section that was renamed, explains nothing."""
     assert len(_SOURCES) > 300
     seen = {page: headings_of(ROOT / page) for page in map(str, (path.relative_to(ROOT) for path in PAGES))}

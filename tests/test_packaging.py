@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing")
 
 
-def test_the_required_packages_in_pyproject_toml_are_those_of_the_performance_measurements() -> None:
+def test_pyproject_toml_requires_exactly_the_expected_packages_and_makes_uvloop_optional() -> None:
     """docs/performance.md measures what ``pip install`` leaves: numpy is there, uvloop is not. Nothing imports it at rest
     (tests/programs/cli/test_memory.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -81,6 +81,6 @@ def test_each_source_file_mentioned_on_the_performance_page_exists() -> None:
     assert {text for text in named if not (ROOT / text).is_file()} == set()
 
 
-def test_the_documented_result_line_of_the_recovery_benchmark_has_the_fields_that_are_printed() -> None:
+def test_the_recovery_benchmark_result_in_the_documentation_has_the_fields_of_a_real_result() -> None:
     (line,) = re.findall(r"^\{\"bench\": \"recover\".*\}$", STORES, re.M)
     assert list(json.loads(line)) == ["bench", *(field.name for field in attrs.fields(RecoverResult)), "machine"]

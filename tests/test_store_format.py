@@ -46,7 +46,7 @@ def named_in_flint() -> set[str]:
     return {name.partition("/")[0] for cell in cells for name in re.findall(r"`([\w.-]+/?[\w.]*)`", cell)}
 
 
-def test_the_store_page_and_the_format_page_list_every_file_that_only_flintmq_keeps_in_a_store() -> None:
+def test_two_documentation_pages_list_every_store_file_that_only_flintmq_writes() -> None:
     """Who copies or mends a store by hand looks up what a file is, and what is lost with it."""
     source = "\n".join(path.read_text() for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py"))
     in_code = set(re.findall(r'"flint" / "([\w.-]+)"', source)) | {"kvConfig.json", "acl", "rebuild"}
@@ -55,7 +55,7 @@ def test_the_store_page_and_the_format_page_list_every_file_that_only_flintmq_ke
     assert {name for name in in_code if name not in TREE} == set()
 
 
-def test_folders_and_files_of_a_broker_equal_the_documentation(tmp_path: Path) -> None:
+def test_folders_and_files_in_the_store_of_a_broker_have_the_documented_names_and_sizes(tmp_path: Path) -> None:
     """While it runs, and after a stop in order; each file has the size and the kind of name that stand there."""
     store = tmp_path / "store"
     config = flintmq.load_config(None, [*SMALL, f"store.path={store}"], {})
@@ -152,7 +152,7 @@ def test_message_ids_have_the_lengths_in_the_documentation() -> None:
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_store_json_file_has_the_documented_form_and_its_backup_is_read_if_the_file_is_damaged(
+def test_a_json_file_of_the_store_is_written_as_documented_and_read_from_its_backup_if_damaged(
     tmp_path: Path,
 ) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""
@@ -169,7 +169,7 @@ def test_a_store_json_file_has_the_documented_form_and_its_backup_is_read_if_the
     assert fastjson.loads('{"offsetTable":{"TopicTest@CG":{"0":1}}}') == {"offsetTable": {"TopicTest@CG": {"0": 1}}}
 
 
-def test_special_topics_have_the_names_in_the_documentation() -> None:
+def test_each_special_topic_in_the_documentation_has_the_name_that_the_code_uses() -> None:
     names = {value for name, value in vars(system_topics).items() if name.isupper() and isinstance(value, str)}
     table = PAGE.partition("\n## Special topics\n")[2].partition("\n## ")[0]
     told = {name for name in re.findall(r"^\| `([\w%<>]+)`", table, re.M) if "<" not in name}

@@ -29,7 +29,7 @@ def sources() -> Sources:
 
 
 @pytest.mark.parametrize("rule", tidy.RULES)
-def test_the_listed_exceptions_to_each_tidy_rule_equal_the_violations_in_the_source_code(
+def test_the_listed_exceptions_to_each_source_code_rule_equal_the_actual_violations(
     sources: Sources, rule: str
 ) -> None:
     """A rule that no test checks is soon broken."""
@@ -38,7 +38,7 @@ def test_the_listed_exceptions_to_each_tidy_rule_equal_the_violations_in_the_sou
     assert not listed - found, f"these hold {rule} by now: python tools/tidy.py --shrink"
 
 
-def test_the_file_of_exceptions_to_the_tidy_rules_names_exactly_the_existing_rules() -> None:
+def test_the_file_of_exceptions_to_the_source_code_rules_names_exactly_the_existing_rules() -> None:
     """A list under a misspelt name would excuse nothing, and nobody would see it."""
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 

@@ -158,7 +158,7 @@ def main() -> None:
         spark = engines["spark"] = SparkEngine(f"local[{options.workers}]")
         session_s = time.monotonic() - began_s
         java = spark._spark.sparkContext._gateway.proc.pid
-        # The workers of Spark are started here, because their start must not be measured.
+        # A short job starts Spark's workers before the measurement, because their start must not be measured.
         spark.run(abs, list(range(options.workers)), [1] * options.workers, None)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in names}

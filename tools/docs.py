@@ -65,8 +65,9 @@ def settings() -> str:
         "",
         "## RocketMQ's keys that have one value here",
         "",
-        "A broker reports these values to clients that request its configuration (request 26, `mqadmin getBrokerConfig`).",
-        "Another value in a `broker.conf` has no effect, and the broker logs a warning at its start.",
+        "The keys of RocketMQ in the next table have one value in FlintMQ. A broker reports this value to clients that request",
+        "its configuration (request code 26, `mqadmin getBrokerConfig`). If a `broker.conf` sets another value, the value has",
+        "no effect, and the broker logs a warning at its start.",
         "",
         "| RocketMQ's name | reported value | reason |",
         "|---|---|---|",
@@ -77,7 +78,8 @@ def settings() -> str:
         "",
         "## Rules that the JSON Schema cannot express",
         "",
-        "`flintmq config schema` prints a schema. It accepts the files that a broker accepts, with these exceptions:",
+        "`flintmq config schema` prints a JSON Schema for configuration files. The schema accepts the same files as a broker,",
+        "with these exceptions:",
         "",
         *(f"* **{rule}**: {text}" for rule, text in BEYOND.items()),
     ]
@@ -152,9 +154,9 @@ def request_codes() -> str:
         "This page lists every request code of RocketMQ 4.9, the codes of RocketMQ 5 that FlintMQ answers, and the processor",
         "of each code. A broker and a name server answer any other code with code 3 and a remark, for example",
         "`request type 13 not supported [code.unsupported]`. RocketMQ's name server does not answer such a request.",
-        "For [codes of RocketMQ 5](#codes-of-rocketmq-5) the remark gives the reason. The column *needs* is for access",
-        "control: *rights* are rights to the topics and groups that a request names. An *audited*",
-        "request causes a line in the audit log. `tools/docs.py` writes this page from the declarations of the handlers.",
+        "The remark for one of the [codes of RocketMQ 5](#codes-of-rocketmq-5) also gives the reason. The column *needs* is",
+        "for access control: *rights* are rights to the topics and groups that a request names. An *audited* request causes a",
+        "line in the audit log. `tools/docs.py` writes this page from the declarations of the handlers.",
         "",
         "| code | name | broker's processor | name server | tested by (in `tests/`) | queue | needs | audited | what it does |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -177,8 +179,8 @@ def request_codes() -> str:
         "",
         "## Codes of RocketMQ 5",
         "",
-        "Clients and tools of RocketMQ 5 send these codes, and FlintMQ does not support them. The remark of the refusal gives",
-        "the reason and the alternative.",
+        "Clients and tools of RocketMQ 5 send the request codes of the next table, which FlintMQ does not support. If a broker",
+        "refuses such a request, the remark of its answer gives the reason and the alternative.",
         "",
         "| name | code | reason |",
         "|---|---|---|",
@@ -229,7 +231,7 @@ def log_events() -> str:
         "same if it sets the formatter `flintmq.core.log_events.JsonFormatter()` on its handler.",
         "",
         "Lines at DEBUG are for developers: they are not listed, and their ids may change. The lines of installed plugins are",
-        "not listed either. `tools/docs.py` writes this page from the calls.",
+        "not listed either. `tools/docs.py` derives this page from the logging calls in the code.",
         "",
         "| event | level | text | fields |",
         "|---|---|---|---|",
@@ -256,8 +258,13 @@ def metric_names() -> str:
         "`plugins/metrics/families.py`.",
     ]
     for group in GROUPS:
-        labels = ", ".join(f"`{label}`" for label in group.common) or "none"
-        lines += ["", f"## {group.title}", "", _cell(group.about), "", f"Labels of each metric: {labels}.", ""]
+        labels = ", ".join(f"`{label}`" for label in group.common)
+        common = (
+            f"Every metric of the next table has these labels: {labels}."
+            if labels
+            else "The metrics have no common labels."
+        )
+        lines += ["", f"## {group.title}", "", _cell(group.about), "", common, ""]
         lines += ["| metric | kind | further labels | meaning |", "|---|---|---|---|"]
         for one in group.families:
             further = ", ".join(f"`{label}`" for label in one.labels)

@@ -30,12 +30,12 @@ def client_reference() -> str:
     lines = [
         "# The client, name by name",
         "",
-        "This page lists every name of `flintmq.client`. Methods that are marked `async` are awaited there. In",
-        "`flintmq.client.sync` they have the same parameters, and block. These names need an event loop, so",
-        "`flintmq.client.sync` lacks them: "
+        "This page lists every name of `flintmq.client`. In `flintmq.client`, a program awaits the methods that are marked",
+        "`async`. In `flintmq.client.sync` the same methods have the same parameters, and block. `flintmq.client.sync` lacks "
         + " and ".join(f"`{name}`" for name in library.__all__ if name not in sync.__all__)
-        + ".",
-        "The guide, with examples, is [client.md](client.md). Written by `tools/docs.py` from the docstrings.",
+        + ",",
+        "because these need an event loop. The guide, with examples, is [client.md](client.md). `tools/docs.py` writes this",
+        "page from the docstrings.",
     ]
     for name in library.__all__:
         one = getattr(library, name)
@@ -55,10 +55,11 @@ def cli_reference() -> str:
     lines = [
         "# Commands",
         "",
-        "This page has the `--help` text of every command. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3",
-        "store, 4 network, 5 store fenced. Commands of plugins are not listed. `tools/docs.py` writes this page.",
+        "This page has the `--help` text of every command. The exit codes are: 0 success, 1 failure, 2 wrong usage or",
+        "configuration, 3 an error of the store, 4 an error of the network, 5 a fenced store (a sync failed). Commands of",
+        "plugins are not listed. `tools/docs.py` writes this page.",
         "",
-        "Your shell completes commands, options and their values once its configuration has a line:",
+        "Your shell completes commands, options and their values if its configuration file has the line from this table:",
         "",
         "| shell | file | line |",
         "|---|---|---|",

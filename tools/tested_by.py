@@ -17,8 +17,8 @@ _DOTTED: Final = re.compile(r"flintmq(?:\.\w+)+")
 
 
 def untested_modules(sources: Sources) -> set[str]:
-    """Return the modules for which there is no file ``tests/FOLDER/test_MODULE.py``, and for which ``tests/tested_by.toml``
-    names no test that uses the module."""
+    """Return the modules without a test. A module has a test if the file ``tests/FOLDER/test_MODULE.py`` exists, or if
+    ``tests/tested_by.toml`` names a test that uses the module."""
     table = read_table()
     return {path for path in without_mirror(sources) if not is_tested(sources, path, table.get(path))}
 
@@ -52,7 +52,7 @@ def mirror(path: str) -> str:
 
 
 def without_mirror(sources: Sources) -> list[str]:
-    """Return the modules for which there is no file ``tests/FOLDER/test_MODULE.py``; ``__init__.py`` files are left out."""
+    """Return the modules without a file ``tests/FOLDER/test_MODULE.py``. Files with the name ``__init__.py`` are left out."""
     return [path for path in sources.modules if not path.endswith("__init__.py") and mirror(path) not in sources.texts]
 
 

@@ -39,18 +39,21 @@ from flintmq.config.sections.models import BrokerConfig
 
 BEYOND: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "twice": "A key may be set only once, whether its name is nested, dotted, or RocketMQ's.",
-        "together": "Two valid values may contradict each other, and the class of a section may have more checks.",
-        "text numbers": "The form of a number that is written as text (5s, 64KiB, 6_000, '8') is checked, but not its bounds, "
-        "its length, or whether it is a whole number of the key's unit.",
-        "fractions": "A schema accepts 5.0 and 1e3 as whole numbers. The loader refuses them.",
+        "twice": "The loader refuses a file that sets a key twice, for example by its nested and by its dotted name, or by "
+        "RocketMQ's name. The schema does not detect this.",
+        "together": "The loader refuses values that contradict each other, and the class of a section may have more checks. "
+        "The schema does not make these checks.",
+        "text numbers": "The schema checks the form of a number that is written as text (5s, 64KiB, 6_000, '8'), but not its "
+        "bounds, its length, or whether it is a whole number of the key's unit.",
+        "fractions": "The schema accepts 5.0 and 1e3 as whole numbers. The loader refuses them.",
         "numbers as text": "A schema cannot apply a pattern to a number. If a text must match a pattern that not all numbers "
         "match, a number must be quoted.",
         "converted": "The loader rounds, limits or merges a few values, as RocketMQ does. The schema describes the result: "
         "diskMaxUsedSpaceRatio of 10 to 95, whole units of the consume queue, paths and topics listed once.",
-        "dotted sections": "Required keys of a plugin's section must be nested in the section.",
-        "yaml": "Anchors, aliases, tags, duplicate keys, and more than 10 levels, 20,000 values or 1 MiB are refused before "
-        "any value is checked.",
+        "dotted sections": "If a plugin's section is written with dotted names, the schema does not detect that a required "
+        "key is missing. The loader does.",
+        "yaml": "The loader refuses a YAML file with anchors, aliases, tags or duplicate keys, or with more than 10 levels, "
+        "20,000 values or 1 MiB, before it checks any value.",
     }
 )
 """Differences between the checks of the JSON Schema and those of the loader, as sentences, keyed by a short name."""

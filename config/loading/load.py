@@ -32,7 +32,8 @@ REMOVED: Final[Mapping[str, str]] = {
     "plugin_budget": "plugins have no budgets of time; delete the section, and set 'plugin_failures_max' in place of its "
     "'errors'"
 }
-"""Remedies for sections of the configuration that are no longer supported, keyed by the section's name."""
+"""Remedy for each section that was removed from the configuration, keyed by the section's name. An error shows the remedy if a
+configuration still has the section."""
 
 
 @attrs.frozen
@@ -153,13 +154,14 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
         if error.key is None and has_rocketmq_keys(text, role):
-            # The error names no key, so the file is not YAML. The file has RocketMQ's names, so the error suggests an import.
+            # An error without a key means that the file is not valid YAML. If the file also contains RocketMQ's setting names,
+            # it is probably RocketMQ's file, so the error text suggests to import the file.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
-    # Imported late: PyYAML takes 1 MiB, and only a file needs it.
+    # Imported late, because PyYAML takes 1 MiB of memory, and only a configuration file needs PyYAML.
     from flintmq.config.loading.yaml_source import parse_yaml
 
     return mapping_layer(parse_yaml(content, name), role)
@@ -196,7 +198,9 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
         raise sections[name].origin.error(f"'{name}' is not a setting any more: {REMOVED[name]}", key=name)
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
-    except ConfigError as error:  # Two valid settings contradict each other. The error names the origin of one.
+    except ConfigError as error:
+        # Two settings that are valid alone contradict each other. The error text names the file, line or variable that sets one
+        # of them.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)

@@ -113,7 +113,8 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
     if value is attrs.NOTHING:
-        # The field has no default. This test comes first, because attrs.NOTHING is a member of an enum.
+        # ``attrs.NOTHING`` means that the field has no default. It is tested before enums, because ``attrs.NOTHING`` is itself
+        # a member of an enum.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -148,7 +149,8 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        # The loader does not check the items of lists and sets against the setting's limits, choices and pattern.
+        # The schema must not be stricter than the loader, which checks the items of tuples and sequences, but not of lists and
+        # sets, against the setting's limits, choices and pattern.
         checked = kind in (tuple, collections.abc.Sequence)
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
@@ -231,7 +233,7 @@ def _scalar(hint: Any, spec: FieldSpec, plain: Unit | None) -> Schema:
 def _integer(spec: FieldSpec, plain: Unit | None) -> Schema:
     unit, low, high = spec.unit, spec.minimum, spec.maximum
     if unit is not None:
-        low = max(low or 0, 0)  # Sizes and durations cannot be negative.
+        low = max(low or 0, 0)  # A setting with a unit is a size or a duration, which cannot be negative.
     bounds = {
         "minimum": None if low is None else in_unit(low, unit, plain),
         "maximum": None if high is None else -in_unit(-high, unit, plain),
@@ -257,7 +259,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
     kinds = ["string"]
     bounds: Schema = {}
     if spec.minimum is not None or spec.maximum is not None:
-        # The setting's minimum and maximum apply if the value is written as a number.
+        # The value may also be written as a number. In this case, JSON Schema checks the setting's minimum and maximum.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):

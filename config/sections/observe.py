@@ -20,8 +20,8 @@ class MetricsSection:
     """Serves the metrics (``/metrics``) and checks of health (``/healthz``, ``/readyz``) over HTTP. Needs ``pip install
     '.[metrics]'``."""
     host: str = option("127.0.0.1", pattern=r"\S+", expects="a host name or address")
-    """Address at which the metrics are served; ``0.0.0.0`` is every interface. There is no access control: everyone who can
-    connect can read the names of topics and groups, but cannot change anything."""
+    """Address at which the broker serves the metrics; ``0.0.0.0`` means all network interfaces. The metrics have no access
+    control: everyone who can connect can read the names of topics and groups, but cannot change anything."""
     port: int = option(0, minimum=0, maximum=65535)
     """Port at which the metrics are served; 0 for any free port. The line ``READY`` that the broker prints at its start
     contains the port."""

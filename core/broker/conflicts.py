@@ -30,7 +30,7 @@ _NOTHING: Final = ("", "")
 _TOLD_MAX: Final = 3
 """Maximum number of conflicts that the description of a group's conflicts names."""
 _NAMED_MAX: Final = 10
-"""Maximum number of client ids that the description of a group's conflicts names for each of the conflicting values."""
+"""Maximum number of client ids that the description of a conflict names as the users of one value, such as a tag expression."""
 _VALUE_MAX_CHARS: Final = 60
 
 

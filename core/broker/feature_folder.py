@@ -27,8 +27,8 @@ class FeatureFolder:
 
     @property
     def disk(self) -> Disk:
-        """Interface to the disk, through which features read and write files. Tests replace the interface by one that simulates
-        disk errors."""
+        """Object through which a feature of the broker reads and writes files on the disk. In tests, the object can simulate
+        errors of the disk."""
         return self._state.store.disk
 
     def json(self, name: str) -> JsonFile:

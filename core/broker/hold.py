@@ -229,7 +229,7 @@ class PullRequestHoldService:
         return self._resume(expired)
 
     def cancel(self, pull: HeldPull) -> None:
-        """Drop a held pull without resuming it. A pull that is no longer held is ignored."""
+        """Drop a held pull without resuming it. Does nothing if the pull was already resumed or dropped."""
         if pull.is_held:
             self._remove(pull)
             self._drop_dead_deadlines()

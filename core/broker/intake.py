@@ -217,7 +217,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            # The message's properties were found in the cache, so no plugin has to check or change the message.
+            # ``about`` is set only if no plugin handles a property of the message, so no intake step has to be called.
             return message
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
@@ -297,8 +297,8 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck.
-        # GET_UNIT_TOPIC_LIST (311) and requests 312 and 313 list topics by this flag.
+        # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck. The requests with codes 311 to
+        # 313, such as GET_UNIT_TOPIC_LIST, list topics by this flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

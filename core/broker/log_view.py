@@ -164,7 +164,7 @@ class StoreHealth:
 
     @property
     def free_pool_buffers(self) -> int | None:
-        """Number of free buffers in the transient store pool; None if there is no pool."""
+        """Number of free buffers in the transient store pool; None if the broker does not use the pool."""
         return self._owner.store.free_pool_buffers
 
     @property

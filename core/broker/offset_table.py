@@ -24,7 +24,8 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     pass
 
-# Operators filter the log by this logger's name, so the logger keeps it although the module has another name.
+# Operators filter the log by this logger's name. The name must therefore not change, although it differs from the module's
+# name.
 _log = client_log("flintmq.core.broker.offsets")
 _TOPICS_OF_PIECE: Final = 200
 

@@ -118,8 +118,9 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The journal lists removed consumer offsets, which are removed here again.
-        # The table has no journal during these removals, because otherwise each removal would be appended a second time.
+        # The table's file may still contain consumer offsets that the journal lists as removed. These offsets are removed from
+        # the loaded table. During these removals, the table has no journal, because each removal would otherwise be appended to
+        # the journal a second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

@@ -181,8 +181,8 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # If pull.slave_read is off, a slave refers clients to its master and does not change their offsets.
-            # In this case, RocketMQ's slave makes clients skip messages.
+            # If pull.slave_read is off, a slave refers clients to its master while the master is reachable. The answer contains
+            # the requested offset, so clients skip no messages. RocketMQ's slave, in contrast, makes clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -489,11 +489,11 @@ class SubscriptionFilters:
         if allowed:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"there is no filter of type {expression_type[:80]}",
+                f"the broker has no filter for expressions of type {expression_type[:80]}",
                 reason="filter.unknown",
                 measured=known,
             )
-        # As in RocketMQ, every type of expression gets this answer if enablePropertyFilter is off.
+        # If enablePropertyFilter is off, an unknown type of expression gets the same error as SQL92, as in RocketMQ.
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type[:80]}",

@@ -24,15 +24,15 @@ _KINDS: Final = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 class Role:
     """The current role of a broker. Used only on the event loop's thread.
 
-    The configuration names only the role with which the broker starts. A feature for masters or for slaves starts and stops
-    with :meth:`run_while`, or subscribes to :attr:`changed`.
+    The configuration sets only the role at the start of the broker; :meth:`change` changes the role later. A feature that only
+    masters or only slaves need is started and stopped by :meth:`run_while`, or subscribes to :attr:`changed`.
 
     Args:
         kind: :data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`.
         broker_id: id of the broker, unique among the brokers with the same name.
 
     Raises:
-        ValueError: there is no such kind, or a slave has the id of the master.
+        ValueError: ``kind`` is none of these three values, or a slave has the id of the master.
     """
 
     def __init__(self, kind: str = ASYNC_MASTER, broker_id: int = MASTER_ID) -> None:

@@ -127,7 +127,8 @@ class MessageSink:
         if self._followers.all:
             results = stored.results
             if len(results) != len(messages):
-                # The single result is an error that applies to every message, because the messages had to be appended together.
+                # If messages that must be appended together are refused, the store returns a single error, which applies to
+                # every message.
                 results = [results[0]] * len(messages)
             self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored

@@ -183,13 +183,14 @@ class StatsTable:
         )
 
     def view(self, name: str, key: str) -> tuple[StatsSpan, StatsSpan, StatsSpan] | None:
-        """Return the figures of a counter for the last minute, hour and day; None if there is no such counter."""
+        """Return a counter's sum, sum per second and average for the last minute, the last hour and the last day; None if the
+        table does not have the counter."""
         self._fold()
         item = self._find(name, key)
         return (self._span(item, 0), self._span(item, 1), self._span(item, 2)) if item is not None else None
 
     def tps(self, name: str, key: str) -> float:
-        """Return a counter's sum per second in the last minute; 0 if there is no such counter."""
+        """Return a counter's sum per second in the last minute; 0 if the table does not have the counter."""
         self._fold()
         item = self._find(name, key)
         return self._span(item, 0).tps if item is not None else 0.0

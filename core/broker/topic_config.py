@@ -52,7 +52,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def open_queue_nums(self) -> int:
         """Number of the topic's queues that are both written and read.
 
-        If there is no such queue, number of all queues of the topic.
+        If ``read_queue_nums`` or ``write_queue_nums`` is 0, the value is the other of these two numbers.
         """
         return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
 

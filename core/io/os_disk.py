@@ -54,10 +54,11 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # A later call syncs the parents only of the folders that it creates itself.
-                # The new folders are therefore removed, so that the later call creates them again and makes them durable.
+                # Each call syncs only the parents of folders that the call itself creates. The new folders are therefore
+                # removed, so that a later call creates them again and makes them durable.
                 self._unmake(path.parent, unnamed[0])
-            # mmap() fails with ENOMEM if the process has too many memory maps.
+            # mmap() fails with ENOMEM if the process has too many memory maps. This error does not mean that the disk is full
+            # or damaged.
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)
             if kind is StoreFullError:
                 raise kind(f"{path}: no room for a file of {size} bytes") from error
@@ -187,7 +188,7 @@ class OsDisk:
     def resident_bytes(self) -> int:
         try:
             return int(_STATM.read_text("ascii").split()[2]) * mmap.PAGESIZE
-        except OSError:  # Only Linux has the file /proc/self/statm.
+        except OSError:  # Only Linux has the file /proc/self/statm, so the size is 0 on other systems.
             return 0
 
 

@@ -104,8 +104,8 @@ MACHINE_THREADS: Final = MachineThreads()
 
 
 def threads_here() -> Threads:
-    """Return the attribute ``threads`` of the event loop that runs in the caller's thread. If there is no loop, or if the loop
-    has no such attribute, return :data:`MACHINE_THREADS`.
+    """Return the attribute ``threads`` of the event loop that runs in the caller's thread. Return :data:`MACHINE_THREADS` if no
+    event loop runs in this thread, or if the event loop lacks the attribute ``threads``.
     """
     return cast("Threads", getattr(running_loop(), "threads", MACHINE_THREADS))
 

@@ -55,11 +55,12 @@ def find_objects(
 
 
 def may_have_entry_points() -> bool:
-    """Return False only if no installed distribution has plugins; True if a distribution may have plugins.
+    """Return True if an installed distribution may have plugins, and False if certainly none has plugins.
 
-    An import of ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, and usually there are no plugins. Therefore
-    this function only searches the ``entry_points.txt`` files for the name of the group. It returns True if Python imports from
-    a Zip file or by a finder other than its own, because such files cannot be searched in this way.
+    An import of ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, and most installations have no plugins.
+    Therefore this function only searches the ``entry_points.txt`` files of the installed distributions for the name of the
+    plugins' entry point group. The function returns True if Python can import from a Zip file, or with an additional import
+    finder that finds distributions. Distributions in these places cannot be searched in this way.
     """
     if any(hasattr(f, "find_distributions") and f is not importlib.machinery.PathFinder for f in sys.meta_path):
         return True

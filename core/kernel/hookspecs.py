@@ -137,7 +137,7 @@ class DispatcherContext(FolderContext[S_co]):
             start, size = request.commit_log_offset_bytes, request.message_size_bytes
             piece = self.store.commit_log.slice(start, size)
             if piece is None or len(piece) < size:
-                raise StoreError(f"the record of {size} bytes at position {start} is no longer in the log")
+                raise StoreError(f"the log no longer contains the record of {size} bytes at position {start}")
             yield request, decode_record(piece, check_crc=False).body
 
 
@@ -260,19 +260,20 @@ class FlintSpecs:
     * ``pluginLastError_<plugin>``: the last error, with the call that failed;
     * ``pluginSwitchedOff_<plugin>``: the parts that are switched off, each with the reason.
 
-    **An optional part is switched off** after ``plugin_failures_max`` failures, until the broker is restarted. Clients can
-    make processors, filters and intake steps fail, so for these parts only consecutive failures count. The consequence depends
-    on the kind of part:
+    **An optional part is switched off** after ``plugin_failures_max`` failures, until the broker is restarted. Clients can make
+    processors, filters and intake steps (which change or refuse messages before they are stored) fail, so for these parts only
+    consecutive failures count. The consequence depends on the kind of part:
 
-    * Dispatchers and index builders get no records. After the restart they get the records that they missed, from the position
-      that ``committed()`` returns. Records that retention has deleted meanwhile are lost to them.
-    * The request codes of a processor are refused (``plugin.off``).
-    * Pulls that use a filter are refused, so that consumers do not skip messages that the filter has not seen.
-    * Listeners, timers and figures are not called.
+    * A dispatcher or index builder that is switched off gets no records. After the restart it gets the records that it missed,
+      from the position that its ``committed()`` returns. It does not get records that retention has deleted meanwhile.
+    * If a processor is switched off, requests with its codes are refused (``plugin.off``).
+    * If a filter is switched off, pulls that use the filter are refused. Otherwise, consumers would skip messages that the
+      filter has not seen.
+    * Listeners, timers and figures that are switched off are not called.
 
-    Some parts are never switched off, and their failures are only counted: flush strategies, pools, parts registered as
-    ``essential``, and processors that answer the request code of a built-in. Authenticators and RPC hooks are not switched off
-    either, because they decide whether a request may pass: a failure refuses the request.
+    Some parts of plugins are never switched off, and their failures are only counted: flush strategies, pools, parts registered
+    as ``essential``, and processors that answer the request code of a built-in. Authenticators and RPC hooks are not switched
+    off either, because they decide whether a request may pass: a failure refuses the request.
 
     **All connections share one event loop.** If a call blocks the loop for longer than ``listen.loop_blocked_warn_ms``, the log
     has a line with the loop's stack, and the figures ``loopBlockedTimes``, ``loopBlockedMaxMillis`` and ``loopBlockedBy``
@@ -288,8 +289,8 @@ class FlintSpecs:
         The setting ``dispatchers`` lists the dispatchers in use, in the order of their calls.
 
         If an optional dispatcher raises, it loses the batch of the failed call. A dispatcher that is switched off loses all
-        batches until the broker is restarted. ``committed()`` must not count lost batches as dispatched. If an essential
-        dispatcher raises, the broker acknowledges no messages until it works again.
+        batches until the broker is restarted. The position that its ``committed()`` returns must not cover lost batches. If an
+        essential dispatcher raises, the broker acknowledges no messages until the dispatcher works again.
 
         A dispatcher whose data becomes durable later than the store's data returns its durable position from ``committed()``.
         The next start dispatches the records from that position on.
@@ -298,8 +299,8 @@ class FlintSpecs:
         called with a :class:`FolderContext`, because consumers, retention and the next start read the units of its queues. The
         factories of all other dispatchers are called with a :class:`DispatcherContext`.
 
-        A batch has the positions of records, but not their bodies. ``context.bodies(batch)`` reads the bodies from the log and
-        yields the request and the body of each record.
+        The argument of ``dispatch`` is a batch, which has the positions of records, but not their bodies.
+        ``context.bodies(batch)`` reads the bodies from the log and yields the dispatch request and the body of each record.
         """
 
     @hookspec
@@ -315,28 +316,29 @@ class FlintSpecs:
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
         """Register transient store pools: ``register(name, factory)``. The setting ``flush.pool`` selects one pool by name.
 
-        The factory is called with a :class:`PoolContext`."""
+        The factory of a transient store pool is called with a :class:`PoolContext`."""
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         """Register index builders: ``register(name, factory)``. The setting ``index.builder`` selects one index builder by
         name.
 
-        The factory is called with a :class:`FolderContext`. The dispatcher named ``index`` passes every record to the index
-        builder, and passes records again after a recovery.
+        The factory of an index builder is called with a :class:`FolderContext`. The dispatcher named ``index`` passes every
+        record to the index builder, and passes records again after a recovery.
 
-        If its data becomes durable only after ``dispatch`` has returned, the index builder returns its durable position from
-        ``committed()``. If it ignores records by their position, it needs ``truncate(end_offset_bytes)``. This method is
-        called with the end of the log at each start and whenever the log has lost records.
-        The test kit ``flintmq.testing.index_kit`` checks an index builder."""
+        If the data of an index builder becomes durable only after ``dispatch`` has returned, the index builder returns its
+        durable position from ``committed()``. If an index builder ignores records because of their positions, it needs a method
+        ``truncate(end_offset_bytes)``. This method is called with the end of the log at each start and whenever the log has
+        lost records. The test kit ``flintmq.testing.index_kit`` checks an index builder."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
         """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``.
 
-        Each code has one processor. ``at`` names the servers that use it: ``broker``, ``nameserver`` or ``both``.
+        Each request code has one processor. The argument ``at`` names the servers that use the processor: ``broker``,
+        ``nameserver`` or ``both``.
 
-        The factory is called with an :class:`ApiContext` and returns one of these objects:
+        The factory of a request processor is called with an :class:`ApiContext` and returns one of these objects:
 
         * a ``RequestProcessor``, which has a method ``handlers()``. The method returns a mapping of codes to functions. Each
           function takes a request and returns a ``Response``, or None if no answer is due;
@@ -346,12 +348,12 @@ class FlintSpecs:
         A ``Response`` of wrong types (a body that is not bytes, fields that are not text) is not sent. The client gets an error
         with the reason instead.
 
-        A class can declare its codes itself: decorate its methods with
-        ``@handles(code, header=…, pool=…, needs=…, audited=…)`` and pass ``declared_by(TheClass)`` as ``codes``. Access control
-        and the audit log use these declarations. A code that is registered as a number waits in ``pool``, and access control
-        refuses it unless ``acl.extra_codes`` lists it. If a built-in declares the same code, the access rule, the audit and the
-        header of the built-in apply.
-        The test kit ``flintmq.testing.processor_kit`` checks a processor.
+        The class of a processor can declare its request codes itself: decorate its methods with
+        ``@handles(code, header=…, pool=…, needs=…, audited=…)`` and pass ``declared_by(TheClass)`` as the argument ``codes``.
+        Access control and the audit log use these declarations. If ``codes`` has a code as a plain number, requests with this
+        code wait in ``pool``, and access control refuses them unless ``acl.extra_codes`` lists the code. If a built-in declares
+        the same code, the access rule, the audit and the header of the built-in apply. The test kit
+        ``flintmq.testing.processor_kit`` checks a processor.
 
         A pool limits the number of requests that are not answered yet. Further requests are refused with SYSTEM_BUSY. There are
         two kinds of pools:
@@ -369,9 +371,10 @@ class FlintSpecs:
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
         """Register message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
 
-        The factory is called with a :class:`PluginContext` and returns a function ``make(expression, codes)``. ``make`` returns
-        the filter for an expression, and raises ``RefusedError`` for an expression that it cannot parse. The start calls
-        ``make`` with the expression ``*`` to check the returned filter.
+        The factory of a message filter is called with a :class:`PluginContext` and returns a function
+        ``make(expression, codes)``, where ``codes`` is the expression's set of tags codes. ``make`` returns the filter for an
+        expression, and raises ``RefusedError`` for an expression that it cannot parse. The start calls ``make`` with the
+        expression ``*`` to check the returned filter.
 
         If a filter raises for a message, the message is not delivered to that subscription, as in RocketMQ when an expression
         cannot be evaluated. Other subscriptions get it.
@@ -384,10 +387,10 @@ class FlintSpecs:
         """Register authenticators: ``register(name, factory)``. The settings ``authenticators`` for a broker and
         ``nameserver.authenticators`` for a name server list the authenticators in use.
 
-        The factory is called with a :class:`PluginContext`. ``authenticate(caller)`` returns None to let a request pass and
-        raises ``RefusedError`` to refuse it. Every other exception or result also refuses the request, with the reason
-        ``authenticator.failed``. In this case, ``flintmq status`` shows only the type of the error, because its text may hold
-        credentials.
+        The factory of an authenticator is called with a :class:`PluginContext`. The authenticator's method
+        ``authenticate(caller)`` returns None to let a request pass and raises ``RefusedError`` to refuse it. Every other
+        exception or result also refuses the request, with the reason ``authenticator.failed``. In this case, ``flintmq status``
+        shows only the type of the error, because its text may hold credentials.
 
         An authenticator can have a method ``reload()`` and an attribute ``reload_interval_s``. The server then calls ``reload``
         at this interval, so that it reads changed files."""
@@ -397,16 +400,17 @@ class FlintSpecs:
         """Register a processor for all codes that no other processor answers: ``register(name, factory, at="broker",
         pool="admin", threads=None)``. RocketMQ's name for this is ``registerDefaultProcessor``.
 
-        The factory is called with an :class:`ApiContext`. It returns an object with ``handle(request)``, plain or ``async
-        def``, which returns a ``Response``, or None if no answer is due. ``at`` names the servers that use it: ``broker``,
-        ``nameserver`` or ``both``. Each server has at most one default processor. ``pool`` and ``threads`` have the same
-        meaning as for request processors."""
+        The factory of a default processor is called with an :class:`ApiContext`. It returns an object with a method
+        ``handle(request)``, plain or ``async def``, which returns a ``Response``, or None if no answer is due. ``at`` names the
+        servers that use it: ``broker``, ``nameserver`` or ``both``. Each server has at most one default processor. ``pool`` and
+        ``threads`` have the same meaning as for request processors."""
 
     @hookspec
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
         """Register listeners for connections: ``register(name, factory, at="broker")``. All registered listeners are called.
 
-        A listener is RocketMQ's ``ChannelEventListener``. The factory returns an object with at least one of these methods:
+        A listener corresponds to RocketMQ's ``ChannelEventListener``. The factory of a listener returns an object with at least
+        one of these methods:
 
         * ``on_channel_connect(channel)`` is called for each accepted connection.
         * ``on_channel_close(channel)`` is called once at the end of each accepted connection, whichever side closed it.
@@ -414,15 +418,16 @@ class FlintSpecs:
           frame. ``on_channel_close`` follows.
         * ``on_channel_idle(channel)`` is called before a connection is closed because it is idle.
 
-        The methods are called on the loop and must not block. Their exceptions are counted for the plugin and have no other
-        effect."""
+        The methods of a connection listener are called on the event loop and must not block. Their exceptions are counted for
+        the plugin and have no other effect."""
 
     @hookspec
     def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
         """Register hooks around requests: ``register(name, factory, at="broker")``. All registered hooks are called, in the
         order of registration.
 
-        A hook is the server's side of RocketMQ's ``RPCHook``. The factory returns an object with one or both of these methods:
+        An RPC hook is the server's side of RocketMQ's ``RPCHook``. The factory of an RPC hook returns an object with one or
+        both of these methods:
 
         * ``do_before_request(request)`` is called after the authenticators have accepted a request and before its processor.
           It may change ``request.ext_fields``. A ``RefusedError`` refuses the request with the error's code and remark. Every
@@ -431,42 +436,43 @@ class FlintSpecs:
           answers to held pulls. It may change the response, as long as the response can still be sent. Its exceptions are
           counted for the plugin.
 
-        The methods are called on the loop and must not block. A server with a hook decodes all requests completely, and
-        encodes answers in the slower general way if the hook has ``do_after_response``. This costs some speed of sends and
-        pulls. A server without hooks loses no speed. Puts in the same process are not requests, so hooks do not see them."""
+        The methods of an RPC hook are called on the event loop and must not block. A server with an RPC hook decodes all
+        requests completely, and encodes answers in the slower general way if the hook has ``do_after_response``. This costs
+        some speed of sends and pulls. A server without RPC hooks loses no speed. Puts in the same process are not requests, so
+        RPC hooks do not see them."""
 
     @hookspec
     def flintmq_services(self, register: RegisterService) -> None:
         """Register services of a broker: ``register(name, factory)``. All registered services run.
 
-        The factory is called with an :class:`ApiContext` and returns a :class:`~flintmq.core.kernel.ports.service.Service`, or
-        None if the configuration does not need the service. ``context.api`` is a
-        :class:`~flintmq.core.broker.api.BrokerApi`. A service has the methods ``start()`` and ``stop()``, plain or ``async
-        def``. All other methods are optional:
+        The factory of a service is called with an :class:`ApiContext` and returns a
+        :class:`~flintmq.core.kernel.ports.service.Service`, or None if the configuration does not need the service.
+        ``context.api`` is a :class:`~flintmq.core.broker.api.BrokerApi`. A service has the methods ``start()`` and ``stop()``,
+        plain or ``async def``. All other methods are optional:
 
-        * ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``,
-          ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)`` are described in
+        * The optional methods ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``, ``health()``, ``alarms()``,
+          ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)`` are described in
           ``core/kernel/ports/service.py`` and ``core/kernel/ports/metrics.py``.
-        * ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends, answers and pulls
-          (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
-        * ``read_older(topic, queue_id, queue_offset, max_count)`` is called for pulls of messages that retention has deleted
-          (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`).
+        * A service's methods ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends,
+          answers and pulls (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
+        * A service's method ``read_older(topic, queue_id, queue_offset, max_count)`` is called for pulls of messages that
+          retention has deleted (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`).
 
         For periodic work, call ``api.work.every(seconds, work, name)`` in ``start``. If a service works only on a master or
         only on a slave, ``api.role.run_while`` starts and stops its work.
 
         Services are created after the recovery of the store. They are started in the order of registration, before the broker
-        listens, and stopped in the reverse order, after it has stopped listening. If a built-in raises in ``start``, the broker
-        does not start. If a third party's service raises there, the failure is counted and logged, and the broker continues
-        without the service. The same happens if a coroutine of its methods takes longer than ten seconds.
-        The test kit ``flintmq.testing.service_kit`` checks a service."""
+        listens, and stopped in the reverse order, after it has stopped listening. If ``start`` of a built-in raises, the broker
+        does not start. If ``start`` of a third party's service raises, the failure is counted and logged, and the broker
+        continues without this service. The same happens if a coroutine of a third party's service takes longer than ten
+        seconds. The test kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec
     def flintmq_intake_steps(self, register: RegisterIntakeStep) -> None:
         """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory,
         essential=True)``.
 
-        The factory is called with an :class:`ApiContext` and returns an
+        The factory of an intake step is called with an :class:`ApiContext` and returns an
         :class:`~flintmq.core.kernel.ports.intake.IntakeStep`, or None if the configuration does not need the step. A step has
         these members:
 
@@ -476,12 +482,13 @@ class FlintSpecs:
           message.
         * ``would_take(properties)`` and ``check_batch(shared, batch)`` are optional.
 
-        A ``RefusedError`` refuses the message. Every other exception of a third party's step is counted and logged, and also
-        refuses the message. A step that is registered with ``essential=False`` can be switched off, and is then skipped.
+        If an intake step raises ``RefusedError``, the message is refused. Every other exception of a third party's step is
+        counted and logged, and also refuses the message. A step that is registered with ``essential=False`` can be switched
+        off, and is then skipped.
 
-        Steps are called in the order of registration: first the built-ins (retry, transactions, delay, timer), then the steps
-        of other plugins, then those of hooks marked ``trylast``. ``@hookimpl(tryfirst=True)`` puts a step before the built-ins.
-        The test kit ``flintmq.testing.intake_kit`` checks an intake step."""
+        Intake steps are called in the order of registration: first the built-ins (retry, transactions, delay, timer), then the
+        steps of other plugins, then those of hooks marked ``trylast``. ``@hookimpl(tryfirst=True)`` puts a step before the
+        built-ins. The test kit ``flintmq.testing.intake_kit`` checks an intake step."""
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:
@@ -505,19 +512,21 @@ class FlintSpecs:
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
         """Register subcommands of ``flintmq``: ``register(name, command, help="")``.
 
-        The command is a ``click.Command``, which ``@click.command()`` makes from a function, as for FlintMQ's own commands. A
-        command with a parameter ``namesrv`` also gets the options for access control and TLS. If the function raises,
-        ``flintmq`` prints one line that names the plugin, and ends with exit code 2."""
+        The argument ``command`` is a ``click.Command``, which ``@click.command()`` makes from a function, as for FlintMQ's own
+        commands. A command with a parameter ``namesrv`` also gets the options for access control and TLS. If the function
+        raises, ``flintmq`` prints one line that names the plugin, and ends with exit code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, api: BrokerApi) -> None:
         """React to the start of a broker, after the broker is assembled and recovered and before it listens.
 
-        If a built-in raises here, the broker does not start. If another plugin raises, the failure is counted and logged, and
-        the remaining plugins are called nevertheless."""
+        If a built-in's implementation of this hook raises, the broker does not start. If another plugin's implementation
+        raises, the failure is counted and logged, and the remaining plugins are called nevertheless."""
 
     @hookspec
     def flintmq_broker_fenced(self, api: BrokerApi, reason: str) -> None:
-        """React to a failed sync, after which the broker acknowledges nothing until it is restarted. Called once.
+        """React to a failed sync, after which the broker acknowledges nothing until it is restarted. The broker calls this hook
+        once.
 
-        If a plugin raises here, the failure is counted and logged, and the other plugins are called nevertheless."""
+        If a plugin's implementation of this hook raises, the failure is counted and logged, and the other plugins are called
+        nevertheless."""

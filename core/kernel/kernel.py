@@ -215,12 +215,13 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return the :class:`Part` that counts the failures of a timer or figure that a third party's plugin adds.
+        """Return the :class:`Part` that counts the failures of a timer or runtime figure.
 
-        The plugin is the one that the kernel is calling now. Returns None if the kernel calls no plugin of a third party.
+        The plugin that the kernel is calling now adds this timer or figure. Returns None if the kernel calls no plugin, or a
+        built-in plugin.
 
         Args:
-            what: the name of the timer or figure in lists: ``the timer 'audit'``.
+            what: the name of the timer or figure in lists, such as ``the timer 'audit'``.
         """
         owner = CALLING.get()
         return None if owner is None else self.failures.of(owner, SERVICE.hook, what, optional=True)

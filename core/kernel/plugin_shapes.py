@@ -148,7 +148,8 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     try:
         # A call of a decorated function reaches the wrapper first, so the wrapper's signature counts.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # A function in C may have no signature, so only a call can show an error.
+    except (TypeError, ValueError):
+        # A function written in C may have no signature, so its parameters cannot be checked before a call.
         return ""
     try:
         signature.bind(*arguments)

@@ -166,7 +166,7 @@ class Registries:
         _check_model(owner, shape, name, model)
         if name in _OWN_SECTIONS and not owner.built_in:
             raise PluginError(
-                f"{shape.where(owner, name)} is a section of the configuration: expected another name, found {shown(name)}"
+                f"{shape.where(owner, name)}: FlintMQ's configuration has a section {shown(name)}; choose another name"
             )
         self.config_sections.add(owner, name, model)
 

@@ -260,7 +260,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # The caller passes the message that cannot be encoded to _record(), which raises the error.
+                break  # The caller passes the message, which cannot be encoded, to _record(), which raises the error.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -305,7 +305,7 @@ class Appender:
             self.next_queue_offset[key] = queue_offset + 1
         parts += pieces
         if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
-            # In the stored record, the flags also mark hosts that have IPv6 addresses.
+            # encode_record() adds flags for hosts that have IPv6 addresses, so the flags are read from the encoded record.
             sys_flag = rec.sys_flag_at(pieces[0], 0)
         keys, uniq_key, prepared = get("KEYS", ""), get("UNIQ_KEY", ""), message.prepared_transaction_offset_bytes
         at, size = physical_offset_bytes, size_bytes

@@ -65,7 +65,7 @@ class Durability:
         See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
         """
         if not self._queue.pooled:
-            # Without a transient store pool, the appender moves the committed position.
+            # Without a transient store pool, appends write to the file directly, and each append moves the committed position.
             return self._watermarks.committed
         with self._commit_lock:
             if write is not None and self._watermarks.fence_reason is not None:

@@ -24,7 +24,7 @@ class StoreCheckpoint:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         if disk.exists(path) and disk.size(path) == 0:
-            disk.remove(path)  # A crash during the file's creation left the file empty.
+            disk.remove(path)  # A crash during the creation of the file leaves an empty file, which is created again.
         if disk.exists(path) and disk.size(path) != CHECKPOINT_BYTES:
             raise StoreFormatError(f"{path} has {disk.size(path)} bytes, a checkpoint has {CHECKPOINT_BYTES}")
         self._region = disk.map_file(path, CHECKPOINT_BYTES, create=True, allocate=CHECKPOINT_BYTES)

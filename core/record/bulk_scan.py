@@ -110,7 +110,7 @@ def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
     """Return the fixed fields of the records at the positions that :func:`chain` found, up to the first record with
     inconsistent lengths.
 
-    The result is None if there are no positions, or if the first record has inconsistent lengths.
+    The result is None if ``places`` is empty, or if the first record has inconsistent lengths.
     """
     if not places:
         return None

@@ -107,7 +107,7 @@ class RecordCheck:
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
             if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()  # Most topics in the set may be deleted by now.
+                self._topics.clear()  # The full set is emptied, because most of its topics may be deleted by now.
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 
@@ -175,7 +175,8 @@ class RecordCheck:
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return a mask of the records whose topic, queue id and queue offset are valid, or that have no unit in a queue."""
-        if len(self._numbered.names) > _NUMBERED_MAX:  # Many of the numbered topics may be deleted by now.
+        if len(self._numbered.names) > _NUMBERED_MAX:
+            # If the table of numbered topics is full, it is emptied, because many of its topics may be deleted by now.
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

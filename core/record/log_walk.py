@@ -208,7 +208,8 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # If a bulk read found few records or an invalid record, a further bulk read would gain nothing.
+                # If a bulk read found few records or an invalid record, the next records are read one by one, because another
+                # bulk read would not be faster.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
@@ -283,7 +284,7 @@ class LogWalk:
         return 0 in properties and self._policy.is_torn(properties, part.start + end)
 
     def _check(self, part: LogPart, at: int, *, check_crc: bool = True) -> rec.Record:
-        """Return the valid record at a position of a log file. Raises RecordError if there is no valid record."""
+        """Return the record at a position of a log file. Raises RecordError if the bytes there are not a valid record."""
         record = check_record(part.view, at, part.start + at, check_crc=check_crc)
         end = at + record.size_bytes
         if self._doubts(self.newest_ms, record.store_timestamp_ms) and self._is_torn(
@@ -351,7 +352,8 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                # The log cannot continue here: the damaged bytes before this record are too few to have been a record.
+                # The log cannot continue at this record, because the damaged bytes before the record are too few to have been a
+                # record.
                 return None
             fits = stored_ms >= self.last_ms
         else:
@@ -376,8 +378,8 @@ class LogWalk:
         return None if record is None else record.store_timestamp_ms
 
     def _whole(self, part: LogPart, at: int) -> rec.Record | None:
-        """Return the valid record at a position; None if there is no valid record. The check of the physical offset, which
-        needs no checksum, comes first."""
+        """Return the record at a position of a log file; None if the bytes there are not a valid record. The physical offset in
+        the bytes is checked first, because this check is much faster than the checksum of a record."""
         if not _says_it_lies_here(part, at):
             return None
         try:

@@ -262,7 +262,7 @@ def read_fields(view: memoryview, position: int) -> Fields:
     Every length is checked against the record's size and the end of the buffer.
 
     Raises:
-        RecordError: there is no valid record; the message names the failed check.
+        RecordError: the bytes at the position are not a valid record; the message names the failed check.
     """
     left = len(view) - position
     if left < RECORD_MIN_BYTES:
@@ -337,7 +337,7 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
     """Return the decoded record at a position of a buffer.
 
     Raises:
-        RecordError: there is no valid record; the message names the failed check.
+        RecordError: the bytes at the position are not a valid record; the message names the failed check.
     """
     view = memoryview(buffer)
     values, body_at, topic_at, properties_at, end = read_fields(view, position)

@@ -1,9 +1,10 @@
-"""The file ``flint/ends``, in which a store records the ends of its files.
+"""The file ``flint/ends``, in which a broker records the ends of the files of its store.
 
 If a queue, log file or table of a store is removed, zeroed or replaced by an older copy, the store looks like an undamaged
-store that never had the missing data. The missing messages would be unreadable, and new messages would get the queue offsets of
-lost messages. The recorded ends reveal the loss. After a clean stop, the recorded ends are exact. While a broker runs, they are
-lower bounds, because ends only grow and only synced data is recorded.
+store that never had the missing data. Consumers could not read the missing messages, and new messages would get the queue
+offsets of lost messages. A start compares the files with the recorded ends, and thus detects the loss. After a clean stop, the
+recorded ends are exact. While a broker runs, the recorded ends are lower bounds, because the files only grow and only the ends
+of synced data are recorded.
 
 ::
 
@@ -11,10 +12,11 @@ lower bounds, because ends only grow and only synced data is recorded.
     <crc32, 8 hex digits> {"in_use":true}
     <crc32, 8 hex digits> {"deleted":["T",0]}
 
-The first line is replaced atomically and durably. Each later line makes a part of the first line invalid. After ``in_use``, the
-ends are no longer exact, because a broker uses the store. After ``deleted``, the end of that queue no longer counts. The later
-lines are not synced, so a power failure can remove them. Two other files then give the same information: the file ``abort``
-exists if a broker used the store, and ``topics.json`` does not contain a deleted topic.
+The first line has the recorded ends, and is replaced atomically and durably. Each later line says that a part of the first line
+is not valid any more. After ``in_use``, the ends are not exact any more, because a broker uses the store. After ``deleted``,
+the end of the named queue is ignored. The later lines are not synced, so a power failure can remove them. Two other files then
+give the same information: the file ``abort`` exists if a broker used the store, and ``topics.json`` does not contain a deleted
+topic.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Distinguishes a log with missing files from a log whose end was lost in a crash.
 
-In both cases, queues describe records that the log does not have. Missing files are a mistake: ``store.commit_log_paths`` is
-wrong, a disk is not mounted, or a file was removed. If a start truncated queues and index to the end of such a log, it would
-lose data that still exists. A crash loses only data that was not synced, and nothing if only the process was killed. A start is
-therefore refused if a crash cannot be the cause.
+In both cases, consume queues refer to records that the log does not have. If files are missing, the cause is a mistake:
+``store.commit_log_paths`` is wrong, a disk is not mounted, or a file was removed. A start that truncated queues and index to
+the end of the incomplete log would lose data that still exists. A crash of the machine loses only data that was not synced, and
+a killed process loses no data. Therefore a start is refused if a crash cannot be the cause.
 
-The cause is found with the recorded ends (:mod:`.ends`) of the crashed broker, which contain the position up to which the log
-was synced. If there are no recorded ends, or if another broker may have used the store since, store times are compared: a crash
+The cause is found with the ends (:mod:`.ends`) that the crashed broker recorded. They contain the position up to which the log
+was synced. If no ends were recorded, or if another broker may have used the store later, store times are compared: a crash
 loses no record that the checkpoint covers. With ``store.compat: strict`` no start is refused, and queues are deleted as in
 RocketMQ. See docs/internals/algorithms.md, Abnormal recovery.
 """

@@ -70,8 +70,8 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     because: str
     """The reason why the scan of the log begins at :attr:`walked_from_offset_bytes`."""
     walked: Recovered | None
-    """Findings of the scan of the log: the log's end, the bytes to remove after the end, and the damaged parts before it; None
-    if there is no log."""
+    """Result of the scan of the log: the log's end, the bytes to remove after the end, and the damaged parts before the end;
+    None if the store has no log."""
     described_to_offset_bytes: int
     """Physical offset at which the newest message in any consume queue ends; -1 if the consume queues have no message."""
     begins_epoch: bool
@@ -275,8 +275,8 @@ class _Planner:
         return None
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
-        """Return the physical offset, below ``start``, from which the index lacks records; None if the index lacks no earlier
-        record.
+        """Return the physical offset of the first record before ``start`` that is missing in the index; None if the index has
+        all records before ``start``.
         """
         lacks_from = _indexed_below(self._found.index, walked.unchanged_to_offset_bytes)
         if lacks_from is None:

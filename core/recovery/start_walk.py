@@ -68,7 +68,7 @@ class Recovered(msgspec.Struct, frozen=True):
     only in :attr:`records`."""
     end_offset_bytes: int
     store_timestamp_ms: int
-    """Store time of the log's last record, in ms since 1970; 0 if there is no record."""
+    """Store time of the log's last record, in ms since 1970; 0 if the log has no records."""
     records: int
     """Number of all scanned records."""
     queued: int
@@ -85,7 +85,8 @@ class Recovered(msgspec.Struct, frozen=True):
     clock_went_back: bool = False
     """Whether store times went backward in the log, so that store times do not give the order of records."""
     newest_ms: int = 0
-    """Latest store time of the records from :attr:`start_offset_bytes` on, in ms since 1970; 0 if there are no such records."""
+    """Latest store time of the records at and after :attr:`start_offset_bytes`, in ms since 1970; 0 if the log has no records
+    there."""
 
     @property
     def unchanged_to_offset_bytes(self) -> int:

@@ -207,7 +207,8 @@ class MessageReader:
         answer. A pull with a filler unit is not ordinary, because the size in a filler unit is greater than every limit of an
         answer. If the pull is not ordinary, ``result`` stays unchanged.
         """
-        # _collect() would give the same result for an ordinary pull, but takes several times as long.
+        # This method exists only for speed: _collect() gives the same result for an ordinary pull, but takes several times as
+        # long.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:
@@ -258,7 +259,7 @@ class MessageReader:
         until_s = self._now_s() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
-                scanned += 1  # A filler unit replaces the unit of a lost message, so there is no message to return.
+                scanned += 1  # A filler unit in a consume queue stands for a lost message, so it is skipped.
                 continue
             last_physical = physical
             if physical < skip_until:

@@ -220,7 +220,8 @@ class ConsumeQueueTable:
                 # The queue's first files were lost, so its other files are deleted, and all its units are written again.
                 queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                # The message of this unit was before the start of the log and is deleted. All units from here on are removed.
+                # The message to which ``unit`` refers was deleted, because it was before the start of the log. ``unit`` and all
+                # later units of the queue are removed, so that the dispatched messages get their units.
                 queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset

@@ -38,7 +38,8 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
-        number = number.astype(numpy.uint16)  # For 16-bit integers, numpy uses a radix sort, which is fast.
+        # The stable sort of 16-bit integers is fast, because numpy uses a radix sort for them.
+        number = number.astype(numpy.uint16)
     else:
         number = (topic_code << 32) + queue_id
     order = numpy.argsort(number, kind="stable")

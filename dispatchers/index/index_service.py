@@ -110,7 +110,8 @@ class IndexService:
         """
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # Records of a batch that is dispatched again, because another dispatcher failed, are not gathered twice.
+            # If a batch is dispatched again because another dispatcher failed, the records that are already gathered are
+            # skipped.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -238,7 +239,8 @@ class IndexService:
             file.sync()
         except OSError as error:
             if is_exhausted(error):
-                # For lack of memory or descriptors, no sync was attempted, so the next write of entries syncs the file.
+                # The process lacks memory or file descriptors, so no sync was attempted. The file does not count as damaged,
+                # because the next write of entries syncs it.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
@@ -254,7 +256,8 @@ class IndexService:
             local = time.localtime(now_ms // 1000)
             path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
             if self.files and path.name <= self.files[-1].path.name:
-                # The clock went back, but the names of index files must ascend.
+                # The clock was set back, but the names of index files must ascend. The new name is therefore the last file's
+                # name plus 1.
                 path = self.folder / str(int(self.files[-1].path.name) + 1)
             if not self._disk.exists(path):
                 return path

@@ -1,16 +1,16 @@
 """The feed file, which states the positions up to which another process may read a running broker's log.
 
-``flint/feed`` in the store, 64 bytes, big-endian like every file of the store::
+The file is ``flint/feed`` in the store's folder. It has these 64 bytes, big-endian like all files of a store::
 
     0   magic "FEED"          4   version (2 bytes)       6   state (2 bytes)
     8   sequence (4)         12   epoch (4)
     16  min offset (8)       24   dispatched (8)          32  flushed (8)        40  confirmed (8)
     48  written at, ms (8)   56   CRC-32 of 0 to 55 (4)   60  sequence again (4)
 
-The broker writes the whole file by one copy into a memory map, at most once a millisecond and after each flush. A reader
-reads 64 bytes by one call, and tries again while the two sequences differ or the checksum is wrong. So there is no lock, and
-the broker never waits. As the copy is one call, a broker that is killed almost always leaves a complete file. A torn file is
-an error.
+The broker copies the 64 bytes into a memory map of the file with one call, at most once a millisecond and after each flush. A
+reader reads the 64 bytes with one call, and reads them again while the two sequence numbers differ or the checksum is wrong.
+Therefore no lock is needed, and the broker never waits for a reader. Because the copy is one call, a broker that is killed
+almost always leaves a complete file. If the file stays incomplete, the reader raises an error.
 
 Bytes below ``dispatched`` are complete records with consume queue units. They do not change unless a crash of the machine cuts
 the log (see ``flint/epochs``); bytes below ``flushed`` also survive that. The state ``CLOSED`` means that ``flushed`` was the
@@ -151,9 +151,9 @@ def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
 
 
 def read_feed(path: Path) -> FeedMarks | None:
-    """Return the current content of a feed file; None if there is no file. Can be called in any process and from any thread.
+    """Return the current content of a feed file; None if the file does not exist. Can be called in any process and any thread.
 
-    The file is opened at each call, because a broker may have replaced it at its start.
+    The file is opened again at each call, because a broker may replace the file when it starts.
 
     Raises:
         StoreFormatError: the file is not a feed file, or every attempt read a file that was only partly written.

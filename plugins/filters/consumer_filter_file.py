@@ -93,7 +93,11 @@ class ConsumerFilterFile:
             raise
 
     def load(self) -> list[ConsumerFilterData]:
-        """Return the filters in ``consumerFilter.json``; an empty list if there is no file. Raises ``StoreFormatError``."""
+        """Return the filters in ``consumerFilter.json``; an empty list if the file does not exist.
+
+        Raises:
+            StoreFormatError: the file is damaged.
+        """
         value = self._file.load() if self._file is not None else None
         return [] if value is None else list(_entries(value))
 

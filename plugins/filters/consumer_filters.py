@@ -1,12 +1,12 @@
-"""Keeps filters of groups that do not subscribe by tags, in ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
+"""Keeps the filters of consumer groups that subscribe with SQL92 or other expressions than tags, in ``consumerFilter.json``.
 
-The broker stores for each message a bit map of the filters that accept the message. A filter is *dead* while its group has no
-members. Dead filters are kept for a day, so that a group that reconnects within a day can use the stored bit maps.
+For each message, the broker stores a bit map of the filters that accept the message. A filter is *dead* while its group has no
+members. The broker keeps dead filters for a day, so that a group that reconnects within a day can use the stored bit maps.
 
-Every heartbeat may bring filters, so their number is limited per topic, group and broker. The bytes of all expressions, and the
-bytes of the expressions that are compiled in a second, are limited as well. At a limit, a new filter replaces a dead filter. If
-there is no dead filter, the new filter is not kept, and its group's pulls evaluate every message. No filter is kept for a topic
-or group that does not exist.
+A heartbeat can register filters, so the number of filters is limited for each topic, group and broker. The total size of all
+expressions, and the size of the expressions that are compiled in a second, are limited as well. At a limit, a new filter
+replaces a dead filter. If no filter is dead, the new filter is not kept, and each pull of its group evaluates the expression
+for every message. No filter is kept for a topic or group that does not exist. See docs/internals/algorithms.md, Filters.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            # A later heartbeat compiles the new filter. Until then, pulls do not use the old filter.
+            # Too many filters were compiled in this second, so a later heartbeat compiles the new filter. Until that heartbeat,
+            # pulls do not use the old filter.
             return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:
@@ -356,7 +357,8 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        # The loop above added the filters in another order. The groups of each topic get the order of the file again.
+        # The filters were loaded in the order of their dead times, so the groups of each topic are sorted into the order of the
+        # file again.
         for topic, groups in self._table.items():
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))

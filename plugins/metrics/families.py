@@ -47,8 +47,9 @@ _LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 ROCKETMQ: Final = Group(
     "RocketMQ 5's broker",
-    "These metrics have the names of RocketMQ 5.3's own exporter. `message_type` is `normal`, or `delay` and `transaction` "
-    "in the topics where such messages wait; ordered messages count as `normal`.",
+    "These metrics have the names of RocketMQ 5.3's own exporter. The label `message_type` is `delay` in the topics where "
+    "delayed messages wait, `transaction` in the topic where half messages wait, and `normal` in all other topics. Ordered "
+    "messages count as `normal`.",
     NODE,
     (
         Family("rocketmq_processor_watermark", "gauge", "Requests that wait in a queue.", ("processor",)),
@@ -115,8 +116,8 @@ STORAGE: Final = Group(
     ),
 )
 _READ_HERE: Final = (
-    "These metrics have the names of rocketmq-exporter, which is a separate process. A FlintMQ broker reports them "
-    "itself. "
+    "These metrics have the names that rocketmq-exporter uses. RocketMQ needs this exporter as a separate process, but a "
+    "FlintMQ broker reports the metrics itself. "
 )
 EXPORTER_BROKER: Final = Group(
     "rocketmq-exporter: brokers",
@@ -253,7 +254,8 @@ CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free"
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",
     _READ_HERE
-    + "`des` and `broker_version` are the RocketMQ release whose protocol FlintMQ speaks. `brokerHost` is empty, as there.",
+    + "`des` and `broker_version` are the RocketMQ release whose protocol FlintMQ speaks. `brokerHost` is empty, as in "
+    "rocketmq-exporter.",
     ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version"),
     (
         *(
@@ -271,7 +273,7 @@ EXPORTER_RUNTIME: Final = Group(
 )
 FLINTMQ: Final = Group(
     "FlintMQ's own",
-    "Metrics that RocketMQ does not have, or that FlintMQ counts in another way.",
+    "RocketMQ does not have these metrics, or FlintMQ counts them in another way.",
     NODE,
     (
         Family(

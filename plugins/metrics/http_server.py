@@ -101,7 +101,8 @@ class HttpServer:
         """Accept no more HTTP requests, and wait until the requests under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
-                # The call raises RuntimeError if the server's event loop was closed after the check that the thread is alive.
+                # call_soon_threadsafe() raises RuntimeError if the server's event loop was closed after is_alive() had returned
+                # true. In this case, the server has already stopped.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():
@@ -126,7 +127,8 @@ class HttpServer:
                     connection, _peer = await self._loop.sock_accept(self._sock)
                 except OSError as error:
                     log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
-                    # Most likely, the process has no free file descriptor. The server waits until one is free.
+                    # If sock_accept() fails, the process probably has no free file descriptor. The server waits, because an
+                    # immediate retry would fail, too.
                     await asyncio.sleep(_REST_S)
                     continue
                 task = self._loop.create_task(self._serve_one(connection))
@@ -158,7 +160,7 @@ class HttpServer:
         self._reading.pop(task, None)
 
     async def _serve_one(self, connection: socket.socket) -> None:
-        # The error is ignored, because it means that the client disconnected, or was too slow (TimeoutError).
+        # OSError is ignored, because it means that the client disconnected, or was too slow (TimeoutError).
         with contextlib.suppress(OSError):
             connection.setblocking(False)
             async with asyncio.timeout(DEADLINE_S):
@@ -172,7 +174,8 @@ class HttpServer:
                     await self._loop.sock_sendall(connection, part)
             connection.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(_LINGER_S):
-                # Closing a socket that has unread bytes would reset the connection and lose the answer.
+                # If a socket with unread bytes is closed, the system resets the connection, and the client loses the answer.
+                # The remaining bytes of the request are therefore read before the socket is closed.
                 await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
 
     async def _read_head(self, connection: socket.socket) -> bytes | None:

@@ -84,7 +84,7 @@ class OtlpPusher:
         while not self._stopped.wait(self._interval_s):
             try:
                 self._note(self.push())
-            except Exception as error:  # The thread must not end, because its next push may succeed.
+            except Exception as error:  # A failed push must not end the thread, because the next push may succeed.
                 self._note(f"{type(error).__name__}: {error}")
 
     def push(self) -> str:

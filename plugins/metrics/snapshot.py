@@ -99,7 +99,8 @@ class Snapshots:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
         except (CancelledError, RuntimeError):
-            # RuntimeError is raised if the broker's event loop is closed.
+            # CancelledError means that close() has canceled the future, and RuntimeError that the broker's event loop is
+            # closed.
             raise NoSnapshotError("the broker stops") from None
         finally:
             self._asked = None

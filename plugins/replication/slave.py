@@ -94,9 +94,9 @@ class SlaveReplication:
         self.synchronize.start()
 
     def halt(self) -> None:
-        """Stop copying the master's log and tables, because the broker is no longer a slave.
+        """Stop copying the master's log and tables, because the broker's role is not slave any more.
 
-        :meth:`withdraw` and :meth:`stop` are to be called afterwards.
+        The caller then calls :meth:`withdraw`, which closes the connections, and :meth:`stop`.
         """
         self._api.log.arrived.unsubscribe(self._arrived)
         self.synchronize.halt()
@@ -163,7 +163,8 @@ class SlaveReplication:
         configured, directory = self._api.settings.current.ha.master_address, self._directory()
         if configured is not None or directory is None:
             return configured
-        # A name server answers a registration with the master's current address.
+        # register_all() updates ``master_ha_address``, because name servers answer a registration with the master's current
+        # address.
         await directory.register_all()
         return directory.master_ha_address or None
 
@@ -394,7 +395,8 @@ class MasterConnection(asyncio.Protocol):
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """Report to the master that the log is on disk up to a physical offset. Called on the flush service's thread."""
         if status is FlushStatus.FLUSHED:
-            with contextlib.suppress(RuntimeError):  # The event loop has ended, so no report is needed.
+            with contextlib.suppress(RuntimeError):
+                # call_soon_threadsafe() raises RuntimeError if the event loop has ended. In this case, no report is needed.
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
 
     def _report(self, end_offset_bytes: int) -> None:

@@ -124,7 +124,7 @@ class CleanCommitLogService:
         run between two steps."""
         policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
-        self._bin.empty()  # This call deletes files whose deletion failed in earlier rounds.
+        self._bin.empty()  # Delete the files whose deletion failed in earlier rounds.
         self._index_bin.empty()
         yield
         yield from self._clean_commit_log(policy, space)
@@ -265,7 +265,7 @@ class CleanCommitLogService:
         elif kept:
             told, what = named, "it is kept (store.keep_for_groups)"
         else:
-            # Groups in keep_for_groups are left out here, because note_lost() logs a warning about them.
+            # Groups in keep_for_groups are omitted from this warning, because note_lost() logs a separate warning about them.
             told = [one for one in unread if one.group not in policy.keep_for_groups]
             what = (
                 "it is deleted all the same (store.hold_max_bytes)"

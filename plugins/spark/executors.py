@@ -85,7 +85,7 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
     spark.addTag(tag)
     timer.start()
     try:
-        # A worker that lacks pyarrow can run only functions that do not use Arrow.
+        # The checked workers may lack pyarrow, and a worker without pyarrow can run only functions that do not use Arrow.
         told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:

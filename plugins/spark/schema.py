@@ -82,7 +82,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         column = BY_NAME.get(name.strip().lower())
         if column is None:
-            raise SchemaError(f"there is no column {name.strip()[:80]!r}{nearest(name, ALL_NAMES)}")
+            raise SchemaError(f"messages have no column {name.strip()[:80]!r}{nearest(name, ALL_NAMES)}")
         if column.name in found:
             raise SchemaError(f"the option columns names the column {column.name} twice")
         found.append(column.name)

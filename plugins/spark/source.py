@@ -204,8 +204,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._transport.checked(start)
             self._is_checked = True
             if self._end is not None:
-                # checked() has read the names of the query's brokers from the checkpoint.
-                # The end is computed again, because the first computation may not have waited for all of the brokers.
+                # The first computation of ``_end`` may not have waited for all brokers of the query. checked() has now read the
+                # names of these brokers from the checkpoint, so the end is computed again.
                 self._end = self._transport.settled()
         # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
         self._transport.commit(start)

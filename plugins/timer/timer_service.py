@@ -244,7 +244,8 @@ class TimerMessageService:
             due_ms = _due_ms(record)
             if due_ms is None:
                 if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
-                    # The dead letter cannot be stored now, so the message is read again later.
+                    # The message cannot be stored as a dead letter now, so this pass ends, and a later pass reads the message
+                    # again.
                     end = queue_offset
                     break
                 self.discarded += 1

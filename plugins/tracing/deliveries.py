@@ -105,7 +105,7 @@ def _marked_records(piece: bytes) -> Iterator[Fields]:
     view, at, end = memoryview(piece), 0, 0
     for found in _SAMPLED.finditer(piece):
         if found.start() < end:
-            continue  # The record contains ``traceparent`` more than once, and was already yielded.
+            continue  # The record contains ``traceparent`` more than once, and was already yielded at the first occurrence.
         while end <= found.start():
             at = end
             if len(piece) - at < RECORD_MIN_BYTES:

@@ -129,7 +129,7 @@ class SpanPusher:
                 result = self._exporter.export([self._readable(span) for span in some])
                 trouble = "" if result is SpanExportResult.SUCCESS else "the collector did not take them"
             except Exception as error:
-                # The thread must not end, because its next push may succeed.
+                # A failed push must not end the thread, because the next push may succeed.
                 trouble = f"{type(error).__name__}: {error}"
             self._note(len(some), trouble)
             if trouble:

@@ -113,7 +113,8 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                # If ``about`` is set, the message has no property that an intake step handles, so it has no traceparent.
+                # ``about`` is set only if the message has no property that a plugin handles. Such a message has no
+                # ``traceparent``.
                 continue
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
@@ -250,7 +251,8 @@ class MessageTracer:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
             if one.visible_ns:
-                # The message was durable before it was visible, but another thread reported the durability later.
+                # Consumers see a message only after the message is durable, but the thread that reports the durability may be
+                # late. The durable time is therefore at most the time at which the message became visible.
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:

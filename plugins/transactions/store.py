@@ -76,7 +76,7 @@ class TransactionStore:
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
-        # The messages together are too long for a log file, so each message is put alone.
+        # The messages cannot be appended together, because together they are longer than a log file. Each message is put alone.
         return [request for message in messages for request in self._api.put([message], dispatch=False).requests()]
 
     def ensure_topic(self, topic: str) -> None:

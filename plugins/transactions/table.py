@@ -124,7 +124,7 @@ class TransactionTable:
         self._copies.pop(identity, None)
 
     def skip_to(self, half_queue_offset: int) -> None:
-        """Drop the half messages before a queue offset, because they are no longer in the log."""
+        """Drop the half messages below a queue offset, because the log does not contain them any more."""
         if half_queue_offset > self.position:
             self.position = half_queue_offset
             self._done = {queue_offset for queue_offset in self._done if queue_offset >= half_queue_offset}

@@ -155,7 +155,9 @@ class TransactionalMessageService:
         _verify(request, record)
         identity = half.identity_of(record)
         if not self.table.is_open(identity, record.queue_offset):
-            raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
+            raise _refused(
+                "transaction.ended", "the transaction has ended, or the broker does not know it", identity[0]
+            )
         offsets = self.table.offsets_to_end(identity, record.queue_offset)
         messages = [self._op(offset) for offset in offsets]
         is_commit = request.commit_or_rollback == TRANSACTION_COMMIT
@@ -236,14 +238,18 @@ class TransactionalMessageService:
         record = self._store.record_at(commit_log_offset_bytes)
         if record is None or record.topic not in (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC):
             raise _refused(
-                "transaction.gone", "there is no half message at this position", str(commit_log_offset_bytes)
+                "transaction.gone",
+                "no half message begins at this physical offset of the log",
+                str(commit_log_offset_bytes),
             )
         identity = half.identity_of(record)
         given_up = record.topic == TRANS_CHECK_MAX_TIME_TOPIC
         half_offset = -1 if given_up else record.queue_offset
         ended = self.table.was_ended(identity) if given_up else not self.table.is_open(identity, half_offset)
         if ended:
-            raise _refused("transaction.ended", "the transaction has ended or is no longer known", identity[0])
+            raise _refused(
+                "transaction.ended", "the transaction has ended, or the broker does not know it", identity[0]
+            )
         replaced = [self.table.newest_copy(identity), half_offset]
         offsets = sorted({offset for offset in replaced if offset >= self.table.position})
         copy = half.copy_of(record, {props.TRANSACTION_CHECK_TIMES: "0"})

@@ -99,7 +99,7 @@ class BackupResult:
 def make_backup(
     plan: BackupPlan, *, writer: Writer | None = None, pace: Pace | None = None, progress: Progress | None = None
 ) -> BackupResult:
-    """Back up a store, which a broker may be writing, and return the result. The store is not changed.
+    """Back up a store and return the result. A broker may write to the store meanwhile. The backup does not change the store.
 
     Args:
         plan: the settings of the backup.
@@ -110,7 +110,8 @@ def make_backup(
     Raises:
         DamagedLogError: the log is damaged; the previous backup is unchanged.
         StoreLockedError: another process makes a backup in the folder.
-        StoreFormatError: there is no store, or the folder has a backup of another store. The error names the remedy.
+        StoreFormatError: the store does not exist, or the backup's folder has a backup of another store. The error names the
+            remedy.
         StoreError: a file cannot be read or written.
     """
     with _locked(plan):
@@ -281,7 +282,8 @@ class _Backup:
                 fitted = fitting(BrokerConfig(), files)
                 break
             except StoreError:
-                # A file that StoreFiles has listed was deleted before StoreFiles opened it.
+                # StoreFiles lists the files and opens them later. A file was deleted in the meantime, so the loop creates
+                # StoreFiles again, unless no try is left.
                 if not tries_left:
                     raise
         default = BrokerConfig()

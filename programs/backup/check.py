@@ -47,7 +47,7 @@ def existing_manifest(target: Path) -> Manifest:
     """Return the manifest in a backup's folder.
 
     Raises:
-        StoreFormatError: there is no manifest, or it is damaged.
+        StoreFormatError: the folder has no manifest, or the manifest is damaged.
     """
     manifest = read_manifest(target)
     if manifest is None:
@@ -56,14 +56,15 @@ def existing_manifest(target: Path) -> Manifest:
 
 
 def check_backup(target: Path, progress: Progress | None = None) -> CheckResult:
-    """Check a backup, and return the findings. Changes nothing.
+    """Check the digests and the records of a backup, and return the findings. Does not change the backup.
 
     Args:
         target: the backup's folder.
-        progress: called with the bytes done and the total, first for the digests and then for the records.
+        progress: called with the number of checked bytes and the total. Each byte of the log counts twice, because first the
+            digests are checked, and then the records.
 
     Raises:
-        StoreFormatError: there is no backup, or its manifest is damaged.
+        StoreFormatError: the folder does not contain a backup, or the backup's manifest is damaged.
     """
     manifest = existing_manifest(target)
     findings: list[str] = []

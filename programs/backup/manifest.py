@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A damaged part of the log: bytes that are no record. A backup copies them only on request."""
+    """A damaged part of the log, whose bytes are not valid records. A backup copies these bytes only on request."""
 
     start_offset_bytes: int
     end_offset_bytes: int

@@ -74,16 +74,17 @@ def restore_backup(
     progress: Progress | None = None,
     rebuilding: Callable[[int], None] | None = None,
 ) -> RestoreResult:
-    """Restore a backup to a new store, and return the result. After an error no store is left.
+    """Restore a backup to a new store, and return the result. If an error occurs, the new store is removed.
 
     Args:
         plan: the settings of the restore.
-        writer: makes all changes before queues and index are rebuilt.
+        writer: writes all files of the store except queues and index, which are rebuilt from the log afterwards.
         progress: called with the number of copied bytes of the log and the total.
         rebuilding: called with the number of bytes of the log from which queues and index are rebuilt.
 
     Raises:
-        StoreFormatError: the folder is not empty, there is no backup, or the backup is damaged. The error names the remedy.
+        StoreFormatError: the folder of the new store is not empty, the backup does not exist, or the backup is damaged. The
+            error names the remedy.
         StoreError: a file cannot be read or written.
     """
     manifest = existing_manifest(plan.backup)
@@ -195,8 +196,8 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # If a file cannot be removed, the error is ignored. No broker starts on the remaining files, because the file
-        # RESTORE_MARK marks the store as incomplete.
+        # After a failed restore, the store's files are removed. A file that cannot be removed is ignored: no broker starts on
+        # the remaining files, because the file RESTORE_MARK marks the store as incomplete.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

@@ -116,7 +116,8 @@ class Writers:
                 await made
             except RefusedError:
                 self.errors += 1
-                # After a refusal by flow control or a fenced store, the pause avoids a busy loop.
+                # If flow control or a fenced store refuses the batch, the writer waits before its next put, because it would
+                # otherwise retry in a busy loop.
                 await asyncio.sleep(0.001)
                 now_s = clock()
                 continue
@@ -127,7 +128,8 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # Uncommitted bytes never exceed unsynced bytes, so they are computed only if ``unsynced`` exceeds their maximum.
+            # Uncommitted bytes never exceed unsynced bytes. The maximum of the uncommitted bytes can therefore grow only if
+            # ``unsynced`` exceeds it.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
@@ -157,7 +159,7 @@ async def run_round(plan: FlushPlan, contender: Contender, number: int, place: i
 async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, number: int, place: int) -> FlushRound:
     writers = Writers(broker, plan)
     store = broker.state.store
-    # This message creates the topic and the log's first file, so that their creation is not measured.
+    # An empty message is stored before the measurement, because the first message creates the topic and the log's first file.
     await broker.put([Message(TOPIC, b"")])
     if plan.warmup_s:
         await writers.run(plan.warmup_s)

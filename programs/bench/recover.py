@@ -142,7 +142,7 @@ def _sample(store: Path) -> list[tuple[str, int, str, int]]:
         key = properties.get("KEYS", "").split(" ")[0] or properties.get("UNIQ_KEY", "")
         found.append((record.topic, record.queue_id, key, record.store_timestamp_ms))
     if not found:
-        raise StoreFormatError(f"{store}: there are no messages to measure with")
+        raise StoreFormatError(f"{store}: the store has no messages to measure with; name a store with messages")
     return random.Random(1).sample(found, min(LOOKUPS, len(found)))
 
 

@@ -198,7 +198,8 @@ class Assembly:
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:
-            # The stop continues if the sync fails. Tables are then saved without consumer offsets past the synced log's end.
+            # If the log cannot be synced, the broker still stops. Its tables are saved without the consumer offsets that are
+            # past the end of the synced log.
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 

@@ -241,7 +241,7 @@ class Broker(Service):
             self.state.figures.add(watchdog.figures)
             self.state.alarms.add(watchdog.alarms)
 
-    # methods for callers in the broker's own process
+    # --- methods for callers in the broker's own process ---
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
         """Store messages without a socket, and return their results.
@@ -298,7 +298,8 @@ class Broker(Service):
             RefusedError: the group may not read, the topic or queue does not exist, or the expression is not valid.
             FlintError: the broker or its event loop does not run.
         """
-        # The import is in the method, because only an embedded broker has callers in its own process.
+        # The module in_process is imported at the first call and not at the start, because only an embedded broker has callers
+        # in its own process.
         from flintmq.programs.broker.in_process import Itself, pull_result
 
         self._check_running()
@@ -327,7 +328,8 @@ class Broker(Service):
     def _put_here(self, batch: list[Puttable]) -> PutBatch:
         self._check_running()
         if self._put is None:
-            # The import is in the method, because only an embedded broker has callers in its own process.
+            # The module in_process is imported at the first call and not at the start, because only an embedded broker has
+            # callers in its own process.
             from flintmq.programs.broker.in_process import InProcessPut
 
             self._put = InProcessPut(self.state)
@@ -348,7 +350,8 @@ class Broker(Service):
             RemotingConnectError: the broker does not run or is stopping, this is a forked child process, or too many files are
                 open.
         """
-        # The import is in the method, because only an embedded broker has clients in its own process.
+        # The module in_process_clients is imported at the first call and not at the start, because only an embedded broker has
+        # clients in its own process.
         from flintmq.programs.broker.in_process_clients import pair
 
         try:

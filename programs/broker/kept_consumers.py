@@ -119,7 +119,8 @@ class KeptConsumers:
             OSError,
             StoreError,
         ) as error:
-            # The file of registrations keeps its old content until a later attempt to write it succeeds.
+            # If the registrations of consumers cannot be written, their file keeps its old content until a later write
+            # succeeds.
             if not self._is_failing:
                 log.error(
                     "consumers.not_written", "the registrations of consumers are not written: %(error)s", error=error

@@ -141,7 +141,8 @@ class PluginServer:
         self._handled_by: dict[int, Registered[ServerPart]] = {}
         """The processor that handles a request, keyed by request code."""
         self._default = default_processor_of(kernel.registries, at)
-        """The processor for request codes that no other processor handles; None if there is no such processor."""
+        """The default processor, which handles all request codes without another processor; None if no default processor is
+        registered."""
         self._of_hook: dict[int, Registered[ServerPart]] = {}
         self.server = RemotingServer(
             clock,

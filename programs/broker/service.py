@@ -143,7 +143,8 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        # RuntimeError: the event loop has already ended. The error that ended the loop is raised at the end of this method.
+        # call_soon_threadsafe() raises RuntimeError if the event loop has already ended. The error is ignored, because the
+        # exception that ended the loop is raised at the end of this method.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
@@ -212,7 +213,8 @@ class Service(ABC):
         except RuntimeError as error:
             raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            # The event loop ended before the call began, or no thread runs the loop.
+            # If the event loop has ended, or if no thread runs the loop, no result will ever arrive, so the wait for the result
+            # ends.
             if not loop.is_running() and not future.done():
                 begun = not future.cancel()
                 unknown = "; the call had begun, and its result is unknown" if begun else ""
@@ -299,7 +301,8 @@ class Timers:
                 else:
                     times = self._failures.get(name, (0, ""))[0] + 1
                     self._failures[name] = times, f"{type(error).__name__}: {error}"
-                    # Only the first, tenth, hundredth … failure of a timer is logged.
+                    # Only the first, tenth, hundredth … failure of a timer is logged, so that a timer that fails often does not
+                    # fill the log.
                     if str(times).rstrip("0") == "1":
                         log.exception(
                             "timer.failed",
@@ -310,7 +313,7 @@ class Timers:
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
             else:
-                # The timer's own function has cancelled the timer, so its count of failures is no longer needed.
+                # The timer was cancelled while its function ran, so the failures of the timer are not counted any more.
                 self._failures.pop(name, None)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)

@@ -99,14 +99,14 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # A plugin's rule computes the tags codes of a topic from a recorded log position on. If recording a new position
-            # fails, the position that was recorded before remains valid.
+            # Each plugin's rule that computes tags codes applies from a log position on, which each start of the broker
+            # records. If a start cannot record a new position, the position that an earlier start recorded remains valid.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
             made: CommitLogDispatcher
             name, part = entry.name, self._kernel.part(entry)
-            # The index is not created here, because recovery has already created it.
+            # The index is not created again, because recovery has already created it.
             if entry.shape is INDEX_BUILDER:
                 made, name = opened.index, INDEX
             elif entry.name == CONSUME_QUEUE:

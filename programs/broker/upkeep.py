@@ -47,8 +47,9 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
             register(name, partial(_made, made))
-        # The service kept_consumers is registered after held_pulls, because services stop in reverse order.
-        # At a stop, kept_consumers writes its file before held_pulls answers the held pulls.
+        # Services stop in reverse order. kept_consumers is registered after held_pulls, so that it writes the consumers'
+        # registrations before held_pulls answers the held pulls. A consumer whose pull was answered may disconnect, which would
+        # remove its registration.
         register("kept_consumers", partial(_made, KeptConsumers))
         register("statistics", partial(_made, Statistics))
 

@@ -161,7 +161,7 @@ def _folder(directory: Path | None) -> Iterator[Path]:
     """Yield the folder for the stores of a benchmark: the given folder, or a temporary folder that is removed at the end."""
     if directory is not None:
         if not directory.is_dir():
-            raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)
+            raise CommandError(f"--dir: there is no folder {directory}; name an existing folder", ExitCode.USAGE)
         yield directory
         return
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-") as made:

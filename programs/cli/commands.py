@@ -25,7 +25,7 @@ COMMANDS: Final[Table] = {
     ),
     "ping": (
         "ping:ping",
-        "Check whether servers answer; a refusal is an answer too. Exit code 4 if one does not.",
+        "Check whether servers answer; a refusal is an answer, too. Exit code 4 if a server does not answer.",
     ),
     "console": ("console:console", "Show and change a cluster in a browser."),
     "top": (
@@ -64,12 +64,12 @@ COMMANDS: Final[Table] = {
             "feed": (
                 "bench:feed",
                 "Measure brokers with and without the dispatcher spark_feed, in turn. "
-                "A line of JSON per run, then medians and ratios.",
+                "Prints a line of JSON per run, then medians and ratios.",
             ),
             "recover": (
                 "bench:recover",
                 "Measure starts of a broker (after a crash, a kill, a stop, without queues and index) and look-ups. "
-                "One line of JSON.",
+                "Prints one line of JSON.",
             ),
             "send": ("bench:send", "Measure sending. --set configures the broker that is started."),
             "consume": (
@@ -78,15 +78,15 @@ COMMANDS: Final[Table] = {
             ),
             "latency": (
                 "bench:latency",
-                "Measure the time from sending a message to its listener. Prints a line of JSON per run, then the ratios "
-                "between the runs.",
+                "Measure the time from the sending of a message to its arrival at a consumer. Prints a line of JSON per "
+                "run, then the ratios between the runs.",
             ),
             "report": (
                 "bench_flush:report",
                 "Compare two reports of 'bench flush --report': their differences, and the ratio of each figure.",
             ),
         },
-        "Measure a broker: one line of JSON per run. Without -n a FlintMQ is started for the measurement.",
+        "Measure a broker. Prints one line of JSON per run. Without -n, a broker is started for the measurement.",
     ),
     "store": (
         {
@@ -96,15 +96,16 @@ COMMANDS: Final[Table] = {
             ),
             "explain": (
                 "store:explain",
-                "Explain a position, a message or a key; without an option, what a broker would do at its start.",
+                "Explain a position, a message or a key; without an option, the steps that a broker would take at its start.",
             ),
             "repair": (
                 "store:repair",
-                "Recover the log, then rebuild queues and index from it. The old ones are kept in STORE/flint/replaced.",
+                "Recover the log, then rebuild queues and index from it. Old files are kept in STORE/flint/replaced.",
             ),
             "salvage": (
                 "store:salvage",
-                "Copy all undamaged records, also after damaged parts, to a new store. The old store is not changed.",
+                "Copy all undamaged records, including records behind damaged parts, to a new store. "
+                "The old store is not changed.",
             ),
             "diff": (
                 "store:diff",
@@ -135,7 +136,8 @@ COMMANDS: Final[Table] = {
             ),
         },
         "Check, explain, rebuild, salvage, compare and print stores of stopped brokers, and back up any store.\n\n"
-        "Exit codes: 0 sound, same or done; 1 errors found, or stores differ; 2 usage; 3 the store cannot be opened.",
+        "Exit codes: 0: the store is sound, the stores are equal, or the work is done; 1: errors were found, or the stores "
+        "differ; 2: wrong usage; 3: the store cannot be opened.",
     ),
     "config": (
         {

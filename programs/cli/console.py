@@ -59,7 +59,7 @@ def console(
 ) -> None:
     """Show and change a cluster in a browser.
 
-    Prints one line when it is ready: READY console=HOST:PORT pid=PID
+    Prints one line when the console is ready: READY console=HOST:PORT pid=PID
 
     If brokers have access control, users log in with their own access keys. The account of the command line is not used.
     """

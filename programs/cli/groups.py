@@ -178,8 +178,8 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     silent.check()
     found = await find_group(admin, group, brokers, topic)
     if found is None:
-        # silent.end() warns about brokers that did not answer, and raises Exit if there are any.
-        # Exit is ignored, because the error raised below already ends the command.
+        # If brokers did not answer, silent.end() warns about them, and raises click's Exit. Exit is ignored, so that the
+        # command ends with the CommandError that reports the missing group.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
         raise CommandError(f"there is no group {group}; the command 'flintmq groups' lists all groups")
@@ -245,7 +245,8 @@ def reset(
 ) -> None:
     """Move a group back or forward in a topic, whether it has members or not.
 
-    If members are online, they are notified; else the brokers' offsets are changed. The changes are shown first.
+    If members are online, they are notified of the new offsets; otherwise the offsets at the brokers are changed. The command
+    shows the changes first.
     """
     if (to is None) == (offset is None) or (offset is not None and queue is None):
         raise CommandError("say where to move the group: --to, or --offset with --queue", ExitCode.USAGE)
@@ -290,8 +291,8 @@ def _place(topic: str, text: str) -> MessageQueue:
 
 
 def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
-    """Show how a group's offsets would change, and ask for confirmation. Raises CommandError if the answer is no, or if stdin
-    is not a terminal."""
+    """Show how a group's offsets would change, and ask the operator to confirm the change. Raises CommandError if the operator
+    declines, or if stdin is not a terminal."""
     text = f"{known.name} in {topic}: {_in_words(moves)}"
     if not sys.stdin.isatty():
         raise CommandError(f"{text}; confirm it with --yes, or see each queue with --dry-run", ExitCode.USAGE)

@@ -33,7 +33,8 @@ class LogFile(OwnOutput):
         try:
             self._open(os.O_NONBLOCK)
         except OSError as error:
-            # ENXIO: the log file is a FIFO without a reader. Opening a FIFO without O_NONBLOCK would wait for a reader.
+            # ENXIO means that the log file is a FIFO without a reader. The error is ignored, because write() opens the FIFO
+            # again, and waits for a reader. Without O_NONBLOCK, the first os.open() would wait, too.
             if error.errno != errno.ENXIO:
                 raise
 

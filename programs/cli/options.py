@@ -50,7 +50,7 @@ class SettingOption(FileTextOption):
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         """Return the text in brackets that the help shows for an option, with the default of the option's setting."""
-        # The settings are imported here, because only the help needs them.
+        # The settings are imported only for the help, because their import would slow down the start of every command.
         from flintmq.config.loading.schema import KEYS
         from flintmq.config.loading.show import display
         from flintmq.config.sections.models import BrokerConfig

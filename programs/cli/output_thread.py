@@ -170,7 +170,8 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:
-            # Another process that shares the file descriptor made it non-blocking.
+            # BlockingIOError means that the open file is non-blocking, because another process shares it and has changed its
+            # mode. poll() waits until the file can be written.
             waiting = select.poll()
             waiting.register(descriptor, select.POLLOUT)
             waiting.poll(_RETRY_MS)

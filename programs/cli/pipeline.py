@@ -57,7 +57,8 @@ BATCH: Final = 500
 @options.as_json
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     loaded = load_pipeline(file, settings or ())
-    check_source(loaded)  # The source is checked before a Spark session is started, which takes seconds.
+    # The source is checked before the Spark session starts, because the start of a session takes seconds.
+    check_source(loaded)
     with pipeline_session(loaded, master) as spark:
         planned = plan(spark, loaded)
         if explain or dry_run:

@@ -135,7 +135,8 @@ def _widest(config: TopicConfig) -> int:
 
 
 def _ask(topic: str, queue_nums: int, losing: dict[str, TopicConfig]) -> None:
-    """Ask whether queues may be removed. Raises CommandError if the answer is no, or if stdin is not a terminal."""
+    """Ask the operator whether queues may be removed. Raises CommandError if the operator declines, or if stdin is not a
+    terminal."""
     what = "; ".join(f"{name}:{queue_list(range(queue_nums, _widest(config)))}" for name, config in losing.items())
     text = f"{topic} loses queues {what}: they are written no more, and not read either once nothing waits there"
     if not sys.stdin.isatty():

@@ -74,7 +74,7 @@ def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
     """Return the number of cores that this process may use, by its CPU affinity and by the quota of its container or systemd
     unit."""
     count = len(os.sched_getaffinity(0))
-    # The CPU quota is ignored if there is no cgroup of version 2, or if the quota is "max", which means unlimited.
+    # The CPU quota is ignored if this process has no cgroup of version 2, or if the quota is "max", which means unlimited.
     with contextlib.suppress(OSError, ValueError):
         group = own.read_text().rpartition("0::/")[2].strip()
         quota, period = (cgroups / group / "cpu.max").read_text().split()
@@ -136,12 +136,13 @@ def run(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    Prints one line when both are ready: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled
-    services come before pid=: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; blanks and percent signs in
-    DIR are written as in URLs (%20, %25).
+    Prints one line when name server and broker are ready: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Addresses
+    of other enabled services come before pid=: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; blanks and
+    percent signs in DIR are written as in URLs (%20, %25).
 
-    With --brokers, the line has brokers=HOST:PORT,HOST:PORT instead of broker=, and services have lists too. Each broker has
-    its store in a subfolder of --store. Their ports differ by ten. A broker that ends is restarted.
+    With --brokers, the line has brokers=HOST:PORT,HOST:PORT instead of broker=, and lists of addresses for other services, too.
+    Each broker has its store in a subfolder of --store. The ports of the brokers differ by ten. A broker that ends is
+    restarted.
     """
     with uncollected():
         from flintmq.programs.broker.broker import Broker
@@ -247,7 +248,7 @@ def namesrv(
 ) -> None:
     """Run a name server.
 
-    Prints one line when it is ready: READY namesrv=HOST:PORT pid=PID
+    Prints one line when the name server is ready: READY namesrv=HOST:PORT pid=PID
     """
     with uncollected():
         from flintmq.programs.name_server.name_server import NameServer
@@ -277,8 +278,8 @@ def broker(
 ) -> None:
     """Run a broker that registers with name servers.
 
-    Prints one line when it is ready: READY broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled services come before
-    pid=: metrics=HOST:PORT.
+    Prints one line when the broker is ready: READY broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled services come
+    before pid=: metrics=HOST:PORT.
     """
     with uncollected():
         from flintmq.programs.broker.broker import Broker

@@ -67,7 +67,8 @@ def send(
 ) -> None:
     """Send messages.
 
-    Prints the place of each message; with --count or --batch only the number and the rate.
+    Prints the status, the queue, the queue offset and the ids of each message. With --count or --batch, prints only the number
+    of messages and their rate.
     """
 
     user_properties = _properties(properties)

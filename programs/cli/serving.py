@@ -62,7 +62,8 @@ class StopSignals:
         """Request the stop of this process. For the loop thread and signal handlers."""
         self.wanted = True
         if self._loop is not None:
-            # RuntimeError: the event loop is closed, so everything has already stopped.
+            # call_soon_threadsafe() raises RuntimeError if the event loop is closed. The error is ignored, because a process
+            # with a closed loop has already stopped its services.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 
@@ -218,8 +219,8 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
                 await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
-            # A start on a long log reuses freed large blocks of memory.
-            # The C library therefore returns such blocks to the operating system only after the start.
+            # During a start on a long log, the C library keeps freed large blocks of memory, so that the start can reuse them.
+            # After the start, the library is set to return freed large blocks to the operating system.
             give_back_large_blocks()
             give_back_free_memory()
             # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.

@@ -79,7 +79,8 @@ def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 )
 @on_engine
 def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: Engine, report: Report) -> dict[str, Any]:
-    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
+    # pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
 
     loaded = load_config(None, settings, {})
@@ -106,7 +107,8 @@ def export(
     runner: Engine,
     **columns: Any,
 ) -> dict[str, Any]:
-    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
+    # pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.export import export as write
 
     written = write(
@@ -132,7 +134,8 @@ def export(
 def compact(
     store: Path, out: Path, topics: tuple[str, ...], settings: tuple[str, ...], runner: Engine, **columns: Any
 ) -> dict[str, Any]:
-    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
+    # pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.compact import compact as write
 
     only = frozenset(topics) or None
@@ -148,7 +151,8 @@ def compact(
 )
 @on_engine
 def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) -> dict[str, Any]:
-    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
+    # pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.audit import audit as look
 
     return look(_files(store, settings), runner, end_offset_bytes=_end(store), **how)

@@ -177,10 +177,11 @@ def create(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Create a topic, or change the given properties of an existing one.
+    """Create a topic, or change the given properties of an existing topic.
 
-    Surplus queues are removed in two steps: first they become read-only, and when they are consumed, they are no longer read.
-    If messages are unconsumed, run the command again later for the second step.
+    If the topic has more queues than --queues, the surplus queues are removed in two steps. First they become read-only. When
+    all their messages are consumed, consumers stop reading them. If messages are not consumed yet, run the command again later
+    for the second step.
     """
 
     async def work(admin: AdminClient) -> list[TopicConfig]:
@@ -246,7 +247,7 @@ def delete(topic: str, cluster: str | None, as_json: bool) -> None:
         silent = Silent()
         if topic not in {row["topic"] for row in await _topics(admin, True, silent)}:
             silent.end()
-            raise CommandError(f"there is no topic {topic}")
+            raise CommandError(f"there is no topic {topic}; the command 'flintmq topics' lists all topics")
         await admin.delete_topic(topic, cluster=cluster)
 
     with_admin(work)

@@ -35,7 +35,8 @@ class Meter:
 
 
 class Meters:
-    """Rates of several totals, keyed by name. Names that are no longer reported are dropped."""
+    """Rates per second at which several totals grow, keyed by a name, such as a topic's name. :meth:`keep` drops the rates
+    whose names are not reported any more."""
 
     def __init__(self) -> None:
         self._meters: dict[str, Meter] = {}

@@ -217,8 +217,8 @@ class GroupQueue:
     max_queue_offset: int
     lag: int
     last_timestamp_ms: int
-    """Store time of the last message that the group consumed from the queue, in ms since 1970; 0 if there is no such
-    message."""
+    """Store time of the last message that the group consumed from the queue, in ms since 1970; 0 if the group has not consumed
+    any message, or if the broker does not have the message."""
     client_id: str | None
     """Client id of the member that owns the queue; None if no member owns the queue or the owner is unknown (see
     ``Member.error``)."""

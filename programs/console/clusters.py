@@ -98,7 +98,8 @@ class ClusterAccess:
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # This request tests the account: with access control, a broker refuses the request if the account is not valid.
+                # The request for the system topics only tests the account: with access control, a broker refuses a request of
+                # an account that is not valid.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error
@@ -191,7 +192,8 @@ class Clusters:
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
         """Return the client of an account, without checking the account. The same keys give the same object."""
-        # The key of the table is a hash: a debugger or a traceback that shows the table must not show the secret.
+        # The table stores a client under a hash of the account's keys, because a debugger or a traceback that shows the table
+        # must not show the secret key.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
 

@@ -32,7 +32,8 @@ _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # The policy no-referrer would make browsers send "Origin: null" with the console's own forms.
+    # With the policy no-referrer, browsers would send "Origin: null" with the console's own forms, and the console would refuse
+    # these forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",

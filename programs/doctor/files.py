@@ -46,7 +46,7 @@ def next_data(path: Path, position: int, size: int) -> int:
         try:
             return os.lseek(file.fileno(), position, os.SEEK_DATA)
         except OSError:
-            # OSError: the file has only a hole at and after `position`.
+            # OSError means that the file has no data at or after `position`, so the hole extends to the end of the file.
             return size
 
 
@@ -131,7 +131,7 @@ class StoreFiles:
 
     def __init__(self, root: Path, geometry: IndexGeometry | None = None, log_folders: Sequence[Path] = ()) -> None:
         if not root.is_dir():
-            raise StoreFormatError(f"{root}: there is no such folder")
+            raise StoreFormatError(f"{root}: there is no such folder; name the store's folder (store.path)")
         self.root = root
         self.log_folders = tuple(log_folders) or (root / "commitlog",)
         self.log = sorted((file for one in self.log_folders for file in stream(one)), key=lambda file: file.start)

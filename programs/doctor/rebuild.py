@@ -197,13 +197,14 @@ def rebuild(
         StoreLockedError: a broker runs on the store; nothing has changed.
         StoreError: the log cannot be read, or the disk is full. Rebuild again after fixing the cause.
     """
-    lock = StoreLock(root)  # The store is locked before any file is moved.
+    # The lock keeps a broker from starting on the store while the store's files are moved.
+    lock = StoreLock(root)
     try:
-        # The delay of each delay level is saved, because set_aside() moves the old queues away.
-        # In a store that RocketMQ has written, only these queues show the delays.
+        # The delay of each delay level is saved before set_aside() moves the consume queues away. If RocketMQ has written the
+        # store, the delays can be computed only from the units in the queues of delayed messages.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # The checkpoint is moved away, too, because it refers to the old queues.
-        # Without a checkpoint, a broker that starts after a crash reads the whole log.
+        # set_aside() also moves the checkpoint away, because the checkpoint refers to the old queues. Without a checkpoint, a
+        # start after a crash reads the whole log, and so fills the new queues.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()

@@ -80,7 +80,9 @@ def salvage(
     if target.resolve().is_relative_to(files.root.resolve()):
         raise StoreFormatError(f"{target}: lies inside of the store; name a folder outside of the store")
     if not files.log_bytes:
-        raise StoreFormatError(f"{files.root}: there is no commit log to salvage")
+        raise StoreFormatError(
+            f"{files.root}: the store has no commit log to salvage; check store.path and store.commit_log_paths"
+        )
     try:
         return _salvage(files, target, progress, delays_of(files, delay_level_ms).times)
     except OSError as error:
@@ -199,7 +201,8 @@ class Renumbering:
         if begins_again(queue_offset, old):
             new = 0
         if queue_offset < old:
-            # The topic was created again, so its queue begins again, and stored offsets refer to the new queue.
+            # A smaller queue offset than expected means that the topic was deleted and created again. Stored consumer offsets
+            # refer to the new queue, so the offset pairs of the deleted queue are removed.
             steps.clear()
         if queue_offset != old:
             steps.append((queue_offset, new))

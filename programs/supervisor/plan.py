@@ -141,7 +141,8 @@ def check_single(folder: Path, name: str) -> None:
         StoreError: several brokers have their stores in the folder; the error says how to start these brokers.
     """
     found = stores_in(folder)
-    # If the folder itself is a store, only folders with names of brokers count as other brokers' stores.
+    # If the folder itself is a store, a subfolder that contains a log need not be the store of another broker. Only subfolders
+    # with the name of a broker count as stores.
     if (folder / LOG).is_dir():
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:
@@ -151,8 +152,8 @@ def check_single(folder: Path, name: str) -> None:
             )
     if found:
         raise StoreError(
-            f"{folder}: holds the stores of {', '.join(found)}, and a single broker would create another store; start "
-            f"with --brokers {_count_for(found, name)}, or one of them with --store {folder / found[0]}"
+            f"{folder}: holds the stores of {', '.join(found)}, but not the store of a single broker; start all "
+            f"with --brokers {_count_for(found, name)}, or one broker with --store {folder / found[0]}"
         )
 
 

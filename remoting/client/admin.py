@@ -58,8 +58,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     masters of ``cluster`` if ``cluster`` is given, otherwise on all masters.
 
     Args:
-        name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`; a namespace is not
-            allowed.
+        name_servers, client, instance_options: passed to :class:`~flintmq.remoting.client.instance.InstanceUser`; the option
+            ``namespace`` is not allowed.
 
     Raises:
         ValueError: the client has a namespace.
@@ -157,9 +157,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             write_queues: the number of writable queues, if it is less than ``queues``. To remove queues of a topic without
                 losing messages, first reduce ``write_queues``. Reduce ``queues`` after the messages in the removed queues have
                 been consumed.
-            perm: bits of :mod:`flintmq.core.broker.perm`; readable and writable by default for a new topic.
+            perm: the sum of the topic's permission bits (docs/internals/protocol.md, Flag words): 4 (readable), 2 (writable)
+                and 1 (a template for topics that sends create). A new topic is readable and writable by default.
             order, topic_sys_flag, topic_filter_type: further settings of the topic.
-            address, cluster: the brokers to change; see the class.
+            address, cluster: choose the brokers to change, as described at :class:`AdminClient`.
         """
         given = {
             "read_queue_nums": queues,

@@ -73,7 +73,7 @@ class BrokerQuestions:
             timeout_ms: the limit for the connect and the answer together.
 
         Returns:
-            The answer: ``code``, ``remark``, ``ext_fields`` and ``body``.
+            The server's answer, with the attributes ``code``, ``remark``, ``ext_fields`` and ``body``.
 
         Raises:
             InvalidArgumentError: the code, a field or the body has a wrong type or value.
@@ -228,8 +228,9 @@ class BrokerQuestions:
     ) -> ConsumerRunningInfo:
         """Return a group member's report about itself: its queues, subscriptions and rates.
 
-        The broker forwards the request to the member. The broker refuses with CONSUME_MSG_TIMEOUT if the member does not
-        answer, is no longer connected, or is too old to know the request.
+        The broker forwards the request to the member and returns the member's answer. The broker refuses the request with
+        SYSTEM_ERROR if the member is not connected or too old to answer it, and with CONSUME_MSG_TIMEOUT if the member does not
+        answer.
 
         Args:
             group, client_id: identify the member.

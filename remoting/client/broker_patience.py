@@ -85,7 +85,8 @@ class BrokerPatience:
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    # The broker is available again even if it refuses this request. The next pull will report a refusal.
+                    # RefusedError is ignored: a broker that refuses the request for the maximum offset is available again, and
+                    # the next pull will report a refusal.
                     with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:

@@ -151,7 +151,7 @@ def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
         head = int.from_bytes(body[at : at + 3], "little")
         is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == _ZSTD_RLE else size)
-        # A checksum can follow the last block, so the decompressor gets all bytes after the last block together with it.
+        # A checksum can follow the last block, so the last block is decompressed together with all bytes that follow the block.
         end = len(body) if is_last else min(at, len(body))
         if part := stream.decompress(body[begin:end]):
             yield part

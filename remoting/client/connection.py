@@ -172,8 +172,8 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        # Many frames are written at once and not in the next iteration. Otherwise a sender that never awaits would not notice
-        # that the transport's buffer is full.
+        # If many bytes wait to be written, they are written immediately and not in the next iteration of the event loop.
+        # Otherwise a sender that never awaits would not notice that the transport's buffer is full.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 
@@ -230,7 +230,9 @@ class ClientConnection(asyncio.Protocol):
     def _write_outgoing(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
-            return  # If the connection was lost, connection_lost() has already failed the waiting requests.
+            # If the connection is lost, nothing is written. connection_lost() has already reported the loss to the callers that
+            # wait for answers.
+            return
         self._active_at_s = self.loop.time()
         self._has_written = True
         self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))

@@ -194,7 +194,7 @@ class ConsumeService:
         self._threads.shutdown()
 
     async def run(self, held: ProcessQueue) -> None:
-        """Pull and consume a queue until the queue is released, or its topic is no longer subscribed."""
+        """Pull and consume the messages of a queue until the queue is released, or the subscription to its topic ends."""
         while not held.dropped:
             await held.has_room()
             await self._goes_on.wait()
@@ -325,7 +325,8 @@ class ConsumeService:
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            consumed = loop.create_future()  # The future is never done, so this task waits until it is cancelled.
+            # No result is set in this future, so the task that awaits the future waits until the task is cancelled.
+            consumed = loop.create_future()
         return result_of(await consumed)
 
     @property
@@ -388,7 +389,8 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # The consumer was closed, so the message is neither consumed nor sent back.
                 except asyncio.CancelledError:
-                    # The listener may have cancelled its own task. If so, the messages are passed to it again later.
+                    # The listener may have cancelled the task that called it. If so, the messages are passed to the listener
+                    # again later.
                     self._try_later(held, messages)
                     raise
                 except Exception:
@@ -451,7 +453,8 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
-            # After an exception of any type, also of a hook, the message is passed to the listener again, unless it is skipped.
+            # If the message cannot be sent back, for example because a hook raises an exception, the message is passed to the
+            # listener again. A message that cannot be read is skipped instead.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:

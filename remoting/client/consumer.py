@@ -86,7 +86,8 @@ class Consumer(InstanceUser):
     ) -> None:
         self.group = group
         self.settings: ConsumerSettings = settings or ConsumerSettings()
-        # In broadcasting mode, the client id names the folder that stores the consumer's offsets.
+        # In broadcasting mode, the client id names the folder that stores the consumer's offsets. The default client id is
+        # therefore the same after a restart.
         if self.settings.message_model == BROADCASTING:
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)
@@ -158,10 +159,10 @@ class Consumer(InstanceUser):
         the consumer ends, and the loop's current message is delivered again.
 
         Raises:
-            RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
+            RuntimeError: this consumer's own listener called the method, which would then wait for the listener to end.
         """
         refuse_own_callers([self])
-        # A second close() waits here until the first close() has closed everything.
+        # The lock makes a second close() wait until the first close() has closed everything.
         async with self._changes:
             if self._started or self._is_leaving:
                 await self._leave()
@@ -229,7 +230,8 @@ class Consumer(InstanceUser):
     def troubles(self) -> Mapping[str, str]:
         """The current obstacles to consuming, each with its reason; empty if nothing prevents consuming.
 
-        A key is a topic (it has no route yet, or no name server answers) or ``broker NAME`` (the broker does not answer).
+        A key of the mapping is the name of a topic (if the topic has no route yet, or no name server answers) or
+        ``broker NAME`` (if this broker does not answer).
         """
         return self.member.troubles.reasons()
 
@@ -251,7 +253,8 @@ class Consumer(InstanceUser):
         """Iterate over the messages as ``async for message in consumer`` does, with a timeout.
 
         Args:
-            timeout_ms: the iteration ends when no message arrives for this long; None: only when the consumer is closed.
+            timeout_ms: the time without a message after which the iteration ends; None: the iteration ends only when the
+                consumer is closed.
 
         Raises:
             TypeError: the consumer has a listener.

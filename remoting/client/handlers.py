@@ -220,7 +220,8 @@ class Consumers(InstanceUser):
         """Leave every group, commit the offsets, and close the connections. Then :meth:`run` returns. Idempotent.
 
         Raises:
-            RuntimeError: called by one of the decorated functions; the call would wait for that function. Nothing was closed.
+            RuntimeError: a decorated function called the method, which would then wait for this function to end. Nothing was
+                closed.
         """
         refuse_own_callers(self._consumers)
         async with self._changes:

@@ -55,7 +55,7 @@ class InstanceOptions(RemotingOptions, total=False):
 
 
 class ClientInstance:
-    """A client as brokers see it: one client id, and one connection per address.
+    """A client as it appears to brokers: it has one client id, and one connection to each address.
 
     Used only on the event loop's thread.
 
@@ -75,7 +75,7 @@ class ClientInstance:
         remoting_options: the keyword arguments of :class:`RemotingClient`.
 
     Raises:
-        ValueError: there is no address, or brokers would refuse the namespace.
+        ValueError: ``name_servers`` contains no address, or ``namespace`` is a name that brokers refuse.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ClientInstance:
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
         """Set the handler of the requests that brokers send to this client with one request code and for one group.
 
-        The handler is called as ``handler(command, address)``.
+        The handler is called as ``handler(command, address)``: with the request, and with the address of the sending broker.
         """
         self._group_handlers[code, group] = handler
         self.remoting.register_processor(code, self._dispatch_by_group)
@@ -174,11 +174,14 @@ class ClientInstance:
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
         """Send a heartbeat with the client's groups to brokers.
 
+        If a broker does not answer, the client logs a line at once, and further lines at growing intervals.
+
         Args:
-            addresses: the brokers; by default all known brokers, or only masters if there are no consumers.
+            addresses: the addresses of the brokers. By default a client with consumers uses all brokers that it knows, and a
+                client without consumers uses only the masters.
 
         Returns:
-            The number of brokers that answered. A missing answer is logged at once, and then at growing intervals.
+            The number of brokers that answered the heartbeat.
         """
         heartbeat = HeartbeatData(
             self.client_id,

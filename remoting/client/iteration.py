@@ -112,7 +112,8 @@ class Iteration:
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            # ``consumed`` is already done if the consumer lost the message's queue while the ``async for`` loop had it.
+            # If the consumer lost the message's queue while the ``async for`` loop processed the message, ``consumed`` is
+            # already done.
             if not had.consumed.done():
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)

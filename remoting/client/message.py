@@ -128,8 +128,8 @@ class Message:
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
         """Return all properties of the message in the order in which they are sent: first the client's, then the user's.
 
-        The Java client uses the same order. In this order, a broker quickly finds the properties that it reads. A user's
-        property with the name of a client's property is ignored.
+        The Java client sends properties in this order, too. A broker quickly finds the properties that it reads if they are in
+        this order. A user's property with the name of a client's property is ignored.
         """
         result: dict[str, str] = {}
         if self.keys:

@@ -48,7 +48,7 @@ class _Entry(msgspec.Struct, gc=False):
     message: Message
     timeout_ms: int
     deadline_s: float
-    """The time, on the loop's clock, after which the message is no longer sent."""
+    """Deadline of the send, as a time of the event loop's clock. After this time the message is not sent any more."""
     alone: bool
     """Whether the message must be sent by itself, because a batch cannot contain it."""
     stored: asyncio.Future[SendResult]
@@ -189,8 +189,9 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # If the callers chose no queue, _leave() has removed the full batch from ``_lanes``.
-            # If they chose a queue, the entry of this queue stays in ``_lanes`` until all its batches are sent.
+            # If the callers chose no queue, _leave() has removed the full batch from ``_lanes``, and the message starts a new
+            # batch. If they chose a queue, the entry of the queue stays in ``_lanes`` until all its batches are sent, and the
+            # message is added to this entry.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -263,8 +264,8 @@ class ProduceAccumulator:
         except Exception as failure:  # Hooks can raise exceptions of any type.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The topic is removed from ``_unrouted`` here and not in the task's callback, which runs later.
-        # Therefore a message that is sent before the callback runs uses the cached route.
+        # The task removes the topic from ``_unrouted`` itself, because its callback runs later. A message that is sent before
+        # the callback runs therefore uses the cached route.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
@@ -306,7 +307,8 @@ class ProduceAccumulator:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        # _forget() is called here and not in the task's callback, so that the destination's next message starts a new batch.
+        # The task calls _forget() itself, because its callback runs later. A message for the same queue that is sent before the
+        # callback runs therefore starts a new batch.
         self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
@@ -369,8 +371,8 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            # The request may take until the deadline of the batch's last message. A timer fails messages whose deadlines are
-            # earlier.
+            # The request may take until the deadline of the batch's last message. If an earlier message of the batch reaches
+            # its own deadline, a timer reports the timeout to the caller of this message.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
@@ -383,7 +385,8 @@ class ProduceAccumulator:
                 for entry in entries:
                     entry.fail(_copy(refused))
                 return
-            # The broker stored nothing of the refused batch. A single message may be the reason, so each is sent by itself.
+            # The broker stored no message of the refused batch. A single message may be the reason for the refusal, so each
+            # message is sent alone.
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)

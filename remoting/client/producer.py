@@ -194,12 +194,13 @@ class Producer(InstanceUser):
             timeout_ms: the limit for each batch.
 
         Returns:
-            A result for each batch; an empty list if there are no messages.
+            A list with the send result of each batch, in the order of the batches; empty if ``messages`` is empty.
 
         Raises:
             PartlySentError: a batch failed after earlier batches were stored; ``stored_messages`` is the number of messages in
                 the stored batches.
-            ValueError, RefusedError, RemotingError: as :meth:`send`; no earlier batch was stored.
+            ValueError, RefusedError, RemotingError: for the same reasons as in :meth:`send`; no batch was stored before the
+                failure.
         """
         results: list[SendResult] = []
         stored_messages = 0
@@ -232,7 +233,7 @@ class Producer(InstanceUser):
         Raises:
             RemotingTimeoutError: no reply came in time. The message may have been consumed, or may still be consumed.
             UnreadableError: the reply cannot be read.
-            ValueError, RefusedError, RemotingError: as :meth:`send`.
+            ValueError, RefusedError, RemotingError: for the same reasons as in :meth:`send`.
         """
         requests = self.client.requests
         asked, reply = requests.stamped(message, timeout_ms)
@@ -259,9 +260,9 @@ class Producer(InstanceUser):
         The reply is sent to the broker that delivered the request, because the requester is connected to this broker.
 
         Raises:
-            ValueError: the message is not a request.
-            RefusedError: the requester is no longer connected, or did not accept the reply.
-            RemotingError: as :meth:`send`.
+            ValueError: ``request`` is an ordinary message, whose sender does not wait for a reply.
+            RefusedError: the sender of the request has disconnected, or did not accept the reply.
+            RemotingError: for the same reasons as in :meth:`send`.
         """
         message = make_reply(request, body, properties)
         begin_s = self.client.clock.monotonic_s()
@@ -285,7 +286,8 @@ class Producer(InstanceUser):
             timeout_ms: the limit for all steps: the route, the connection, and the write of the message to the connection.
 
         Raises:
-            ValueError, RefusedError, RemotingError: as :meth:`send`, except that a broker's refusal is not seen.
+            ValueError, RefusedError, RemotingError: for the same reasons as in :meth:`send`, except that the client does not
+                learn of a broker's refusal.
         """
         prepared, clock = self._preparer.one(message), self.client.clock
         begin_s = clock.monotonic_s()

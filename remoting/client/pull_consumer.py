@@ -85,7 +85,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
     async def close(self) -> None:
         """Cancel running pulls and close the connections, without a commit. Idempotent.
 
-        A running ``poll``, ``assign`` or ``seek`` raises ``RemotingConnectError``.
+        If a ``poll``, ``assign`` or ``seek`` is running when the consumer is closed, it raises ``RemotingConnectError``.
         """
         async with self._changes:
             self._is_closed = True
@@ -108,7 +108,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         expression: str = "*",
         expression_type: str = TAG,
     ) -> PullResult:
-        """Return messages of a queue from a queue offset on; see :meth:`BrokerApi.pull`.
+        """Return a broker's answer to one pull of a queue, with the messages from a queue offset on.
 
         Args:
             queue: the queue to read; it does not need to be assigned.
@@ -171,7 +171,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
     ) -> None:
         """Set the queues that :meth:`poll` reads, in place of the queues assigned before.
 
-        Other consumers of the group are not considered.
+        The queues that other consumers of the group read have no influence on the assignment.
 
         A queue that was already assigned keeps its position. Any other queue begins at the group's committed offset.
 
@@ -201,7 +201,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # A poll during an await can change positions, so the positions of kept queues are read after the last await.
+            # A poll that runs during an await can change positions. The positions of queues that stay assigned are therefore
+            # read after the last await.
             self._replace(
                 {
                     queue: _AssignedQueue(
@@ -231,7 +232,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
         """Set the positions of assigned queues to the messages stored nearest to a time.
 
-        A message can be a little older than the time. If the search fails for one queue, no position is changed.
+        The message found in a queue can be a little older than the time. If the search fails for one queue, no position is
+        changed.
 
         Args:
             timestamp_ms: milliseconds since 1970.
@@ -279,7 +281,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             pulls = [one.pulling() for one in self._assigned.values()]
             if left_s <= 0:
                 return []
-            # This wait ends early if the assigned queues or a position changes, because the change cancels the pulls.
+            # asyncio.wait() returns early if the assigned queues or a position changes, because the change cancels the pulls.
             await asyncio.wait(pulls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     # --- internals ---
@@ -292,7 +294,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self._assigned = assigned
 
     def _move(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Set the positions of assigned queues. Raises ``ValueError``, before any change, if a queue is no longer assigned."""
+        """Set the positions of assigned queues. Raises ``ValueError``, and changes nothing, if a queue is not assigned."""
         self._check_open()
         for one, queue_offset in [(self._of(queue), queue_offset) for queue, queue_offset in positions.items()]:
             one.seek(queue_offset)
@@ -409,5 +411,6 @@ class _AssignedQueue:
     def _ended(self, pull: asyncio.Task[PullResult]) -> None:
         self._ending.discard(pull)
         if not pull.cancelled():
-            # No caller waits for this pull. Without the call of exception(), asyncio would log the pull's exception.
+            # A pull may end with an exception although it was cancelled. No caller waits for the cancelled pull, and the call
+            # of exception() keeps asyncio from logging the exception.
             pull.exception()

@@ -87,7 +87,8 @@ class Rebalancer:
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
-            # A heartbeat is sent first, because brokers list a member only after its heartbeat.
+            # If the brokers or the subscriptions have changed, a heartbeat is sent before the members are requested, because a
+            # broker lists a member only after the member's heartbeat.
             if announcement != self._announced:
                 await self._member.client.send_heartbeats()
                 self._announced = announcement

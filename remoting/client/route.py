@@ -140,7 +140,7 @@ name server."""
 
 
 def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
-    """Return the addresses of name servers as a tuple. Raises ``ValueError`` if there is no address."""
+    """Return the addresses of name servers as a tuple. Raises ``ValueError`` if ``name_servers`` contains no address."""
     if isinstance(name_servers, InProcessServer):
         return (IN_PROCESS,)
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
@@ -272,7 +272,8 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                # The next name server is chosen, unless another request has already chosen it.
+                # After a failure, requests go to the next name server. If a concurrent request has failed, too, it has already
+                # changed ``_chosen``.
                 if self._chosen == at:
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None

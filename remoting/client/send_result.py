@@ -32,7 +32,7 @@ _STATUSES: Final = {int(status.value): status for status in SendStatus}
 
 @attrs.frozen
 class SendResult:
-    """The result of a send, of one message or of a batch, that the broker has stored."""
+    """The result of a send of one message or of a batch, after the broker has stored the message or the batch."""
 
     status: SendStatus
     msg_id: str

@@ -89,7 +89,7 @@ class TransactionProducer(Producer):
         self._check = check
 
     async def start(self) -> None:
-        """Start like :meth:`Producer.start`, and answer brokers' transaction checks.
+        """Start the producer like :meth:`Producer.start`, and begin to answer brokers' transaction checks.
 
         Raises:
             ValueError: the shared ``client`` already has a transaction producer of this group.
@@ -108,8 +108,8 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # The handler of brokers' transaction checks is removed only after super().close() has ended.
-            # Before that, a concurrent start() can add the handler again.
+            # While super().close() runs, a concurrent start() can add the handler of brokers' transaction checks again. The
+            # handler is therefore removed only after super().close() has ended.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 
@@ -121,7 +121,7 @@ class TransactionProducer(Producer):
         *,
         timeout_ms: int = SEND_TIMEOUT_MS,
     ) -> TransactionResult:
-        """Send a half message, call ``local``, and send its result (commit or rollback) to the broker.
+        """Send a half message, call the function ``local``, and send its result (commit or rollback) to the broker.
 
         If the result does not reach the broker, no error is raised, and the broker later asks ``check`` for the result.
 
@@ -197,7 +197,8 @@ class TransactionProducer(Producer):
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except Exception as failure:
-            # The result of the local transaction is final, even if a hook raises an exception.
+            # If the result cannot be sent, for example because a hook raises an exception, the error is only logged. The local
+            # transaction has already ended, so its result cannot change.
             log.warning(
                 "client.transaction_end_unknown",
                 "the result of transaction %(message)s was not sent to the broker, which will ask for it: %(error)s",

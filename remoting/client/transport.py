@@ -40,9 +40,9 @@ It returns None if no answer is to be sent."""
 class RpcHook(Protocol):
     """A hook that is called with each request before it is sent, and with each answer. It can sign or trace requests.
 
-    Its methods are plain functions, called on the event loop. An exception of a method is raised by the call that sends the
-    request. If ``before_request`` raises, the request is not sent. If ``after_response`` raises, the server has already carried
-    out the request.
+    The methods of a hook are plain functions, called on the event loop. An exception of a method is raised by the call that
+    sends the request. If ``before_request`` raises, the request is not sent. If ``after_response`` raises, the server has
+    already carried out the request.
     """
 
     def before_request(self, address: str, command: RemotingCommand, /) -> None: ...
@@ -142,9 +142,9 @@ class RemotingClient:
         """Event that is published if a connection ends before this client is closed. Its argument is the server's address."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
-        """Set the handler of the requests with one code that servers push.
+        """Set the function that is called when a server sends a request with the given code to this client.
 
-        The handler is called as ``handler(command, address)``.
+        The function is called as ``handler(command, address)``: with the request, and with the server's address.
         """
         self._handlers[code] = handler
 
@@ -184,7 +184,10 @@ class RemotingClient:
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
-        """Send a one-way request, which has no answer; return when the request is written. Raises as :meth:`invoke`."""
+        """Send a one-way request, which has no answer; return when the request is written.
+
+        Raises the exceptions of :meth:`invoke`.
+        """
         command.flag |= 2
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = self._connections.get(address)

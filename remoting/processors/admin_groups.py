@@ -73,7 +73,7 @@ class AdminGroupProcessor(StateProcessor):
         check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._api.groups.delete(header.group_name)
-        # Counters are removed even if the group is not in the table of groups.
+        # Counters can exist for a group that is not in the table of groups, so they are always removed.
         self._api.figures.counts.forget_group(header.group_name)
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)
@@ -184,9 +184,9 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, header=TopicGroupRequestHeader, needs=needs.topic_and_group("group"))
     async def consume_time_span(self, request: Request) -> Response:
-        """Return a consumer group's delay in each queue of a topic, and the store times of three messages of the queue.
+        """Return a consumer group's delay in each queue of a topic, and the store times of three messages of each queue.
 
-        The three messages are the queue's first, its last, and the last one that the group has consumed.
+        These are the queue's first message, its last message, and the last message that the group has consumed.
         """
         header = request.header(TopicGroupRequestHeader)
         config = self._api.topics.select(header.topic)
@@ -222,10 +222,10 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET, header=QueryCorrectionOffsetRequestHeader, needs=ADMIN)
     def correction_offsets(self, request: Request) -> Response:
-        """Return the smallest consumer offset in each queue of a topic, over all groups except those that the request excludes.
+        """Return the smallest consumer offset in each queue of a topic. Groups that the request excludes are not considered.
 
-        The request also names one group to compare with. This group can be one of the excluded groups, so its offset can be
-        less than the smallest offset. For such a queue, the answer contains ``Long.MAX_VALUE`` in place of the smallest offset.
+        The request also names a group to compare with, which may be an excluded group. If the compared group's offset in a
+        queue is less than the smallest offset, the answer contains ``Long.MAX_VALUE`` for this queue.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)

@@ -82,13 +82,13 @@ class AdminTopicProcessor(StateProcessor):
         # A topic whose name is longer than TOPIC_MAX_BYTES has no queues, because no record can contain the name.
         waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._api.topics.delete(topic)
-        # Offsets and counters are removed even if the topic is not in the table of topics.
+        # Offsets and counters can exist for a topic that is not in the table of topics, so they are always removed.
         self._forget(topic)
         await self._api.topics.file.durable()
         # A topic that is created again after its deletion must not get the old offsets, even after a power cut.
         await self._api.offsets.file.durable()
         await acknowledge(waiter, strict=False)
-        # The log now contains a record of the deletion. Dispatching this record removes the topic's queues.
+        # The log now contains a record of the topic's deletion. The topic's queues are removed when this record is dispatched.
         self._api.log.dispatch(everything=True)
         for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()

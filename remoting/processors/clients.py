@@ -69,8 +69,8 @@ class ClientManageProcessor(StateProcessor):
         config = self._api.groups.select(data.group_name)
         if config is not None:
             topic = retry_topic(data.group_name)
-            # No retry topic is created for a group name of 121 to 255 characters: no record can contain the topic's name.
-            # Admin tools look for the route of a group's retry topic even if the topic's name is too long for a record.
+            # The retry topic is created even if its name is too long for a record, as for group names of 121 to 255 characters.
+            # Admin tools request the route of each group's retry topic.
             if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
                 self._api.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)

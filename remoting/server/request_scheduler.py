@@ -206,7 +206,8 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # The last reading of sockets was in an earlier iteration, so its duration does not shorten this slice of time.
+            # If the latest reading of sockets was in an earlier iteration of the event loop, its duration is not subtracted
+            # from this slice of time.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
@@ -229,7 +230,7 @@ class RequestScheduler:
             if first:
                 queue.appendleft(first)
         if queue:
-            # A dict keeps the order of insertion, so this peer's turn comes after those of all other waiting peers.
+            # A dict keeps the order of insertion, so the peer is served again only after all other waiting peers.
             self._waiting[peer] = queue
         if isinstance(first, deque):
             peer.take(frames)

@@ -16,8 +16,8 @@ BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 QUICK_S: Final = BOUNDS_MS[0] / 1000
 """Upper bound in seconds of the first bucket of the latency histograms. Nearly all requests are in this bucket."""
 KINDS_MAX: Final = 200
-"""Maximum number of latency histograms. The number is limited because clients may send any request codes. At the limit,
-requests for which there is no histogram are counted under :data:`OTHER`."""
+"""Maximum number of latency histograms. The number is limited, because a client could send requests with thousands of different
+codes. At the limit, requests that would need a new histogram are counted under :data:`OTHER`."""
 OTHER: Final = -1
 """Request code under which requests are counted if there are :data:`KINDS_MAX` latency histograms."""
 

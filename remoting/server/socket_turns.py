@@ -5,15 +5,15 @@
     loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_turn_end``
                                                data_received()                (one append for all sends, their answers)
 
-A broker stores messages together if they arrive together. This is not possible if asyncio runs one callback for each ready
-socket, because no callback can detect that it is the last one. Work that a callback defers would wait for another poll of the
-kernel. Therefore the server registers all sockets without TLS with one epoll object, and the event loop watches only this
-object. One callback of the event loop then reads all ready sockets. A *turn* is one run of this callback. Deferred work is done
-at the end of the turn. Connections with TLS use asyncio's transports; their deferred work is done in the next iteration of the
-event loop, see :meth:`.request_scheduler.RequestScheduler.at_turn_end`. Turns exist only on Linux.
+A broker stores messages that arrive together with one append. This is not possible if asyncio runs one callback for each ready
+socket, because no callback can detect that it is the last callback of the iteration. Work that a callback defers would wait for
+another poll of the kernel. Therefore the server registers all sockets without TLS with one epoll object, and the event loop
+watches only this object. One callback of the event loop then reads all ready sockets. A *turn* is one run of this callback.
+Deferred work is done at the end of the turn. Connections with TLS use asyncio's transports; their deferred work is done in the
+next iteration of the event loop, see :meth:`.request_scheduler.RequestScheduler.at_turn_end`. Turns exist only on Linux.
 
-If an event loop watches no descriptors, there are no turns, and the loop's transports and servers are used. The event loop of a
-simulation is an example.
+An event loop that watches no descriptors, such as the event loop of a simulation, has no turns. On this loop the server uses
+the loop's own transports and servers.
 """
 
 from __future__ import annotations

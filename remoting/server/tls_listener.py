@@ -92,7 +92,8 @@ class TlsListener:
         accepted = 0
         while True:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
-                # While connections wait to be accepted, sock_accept() does not suspend. This sleep lets other tasks run.
+                # While connections wait to be accepted, sock_accept() returns without suspending the task. sleep(0) lets other
+                # tasks run.
                 await asyncio.sleep(0)
             accepted += 1
             await self._room()

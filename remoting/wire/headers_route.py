@@ -38,8 +38,8 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 LEFT_BROKERS: Final = "flintLeftBrokers"
-"""Name of a field in a name server's answer to a request for a topic's route (code 105). Only FlintMQ sends the field. The
-field contains the names, separated by ``;``, of brokers that had the topic and are no longer registered."""
+"""Name of a header field in a name server's answer to a request for a topic's route (code 105). Only FlintMQ sends this field.
+The field lists the brokers that had the topic and are not registered any more, as names separated by ``;``."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):

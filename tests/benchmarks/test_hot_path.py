@@ -57,7 +57,7 @@ def test_a_pull_served_from_filled_caches_makes_a_bounded_number_of_flintmq_func
 
 
 @pytest.mark.slow
-def test_the_times_of_the_stages_of_a_send_add_up_to_less_than_1_5_times_the_time_of_the_send(
+def test_the_stage_times_of_a_send_sum_to_less_than_150_percent_of_the_whole_send_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prints it (run with -s). The stages are parts of the whole: far more than it, and something is measured twice."""

@@ -11,7 +11,9 @@ from flintmq.client import AdminClient, InvalidArgumentError, RefusedError, sync
 from flintmq.remoting.wire.codes import RequestCode
 
 
-def test_admin_client_invoke_returns_the_code_body_and_header_fields_of_the_answer(name_server: str) -> None:
+def test_the_answer_returned_by_admin_client_invoke_has_response_code_and_body_and_header_fields(
+    name_server: str,
+) -> None:
     with sync.AdminClient(name_server) as admin:
         (address,) = admin.masters().values()
         answer = admin.invoke(address, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -253,7 +253,7 @@ def test_closing_a_synchronous_consumer_ends_the_iteration_over_its_messages_in_
         assert found.result(20) == [b"only one"]
 
 
-def test_a_synchronous_pull_consumer_polls_commits_and_seeks(name_server: str, topic: str) -> None:
+def test_a_synchronous_pull_consumer_can_poll_and_commit_and_seek(name_server: str, topic: str) -> None:
     with sync.Producer("p", name_server) as producer:
         sent = [producer.send(sync.Message(topic, b"%d" % number)) for number in range(6)]
     with sync.PullConsumer("polls", name_server) as consumer:

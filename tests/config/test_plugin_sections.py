@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_a_misspelled_key_is_named_in_the_error_if_the_setting_accepts_either_text_or_a_section() -> None:
+def test_the_error_about_a_misspelled_key_names_the_key_if_the_setting_may_be_text_or_a_section() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

@@ -111,7 +111,7 @@ def test_the_name_server_has_a_separate_list_of_changeable_settings() -> None:
             evolve_namesrv(NamesrvConfig(), {refused: "1"})
 
 
-def test_broker_settings_are_returned_with_rocketmqs_names_and_units() -> None:
+def test_a_broker_returns_its_settings_with_rocketmqs_names_and_units() -> None:
     """mqadmin getBrokerConfig and its scripts read these."""
     told = as_properties(
         load_text(

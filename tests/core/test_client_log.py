@@ -48,7 +48,7 @@ def test_log_lines_with_client_text_are_escaped(caplog: pytest.LogCaptureFixture
     assert caplog.records[-1].exc_info
 
 
-def test_log_lines_of_the_same_kind_are_limited_per_second_and_suppressed_lines_counted(
+def test_log_lines_of_the_same_kind_are_limited_per_second_and_the_suppressed_lines_are_counted(
     caplog: pytest.LogCaptureFixture, seconds: list[float]
 ) -> None:
     """The others are counted; another kind, an error and the next second are not kept back."""

@@ -72,7 +72,7 @@ class ByHand(PendingWaiter):
     ],
 )
 @pytest.mark.parametrize("flush_first", [True, False])
-def test_a_waiter_for_flush_and_replication_is_done_only_after_both(
+def test_a_waiter_for_flush_and_replication_is_done_only_after_flush_and_replication_are_done(
     flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
 ) -> None:
     """Only both make an acknowledgement, whichever comes first."""
@@ -103,7 +103,7 @@ def test_joining_a_flushed_and_a_pending_waiter_returns_the_pending_waiter() -> 
     assert both(CompletedWaiter(FLUSHED), CompletedWaiter(NOT_AVAILABLE)).status is NOT_AVAILABLE
 
 
-def test_a_waiter_for_flush_and_replication_calls_back_once_if_both_complete_at_the_same_time() -> None:
+def test_a_waiter_calls_back_once_if_flush_and_replication_complete_at_the_same_time() -> None:
     """The disk's promise is kept on another thread than the slave's."""
     for _ in range(200):
         disk, slave = ByHand(), ByHand()

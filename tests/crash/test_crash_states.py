@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_crash_states(kind: Kind) -> None:
     assert keys[0] == keys[1]
 
 
-def test_a_crash_and_recovery_with_the_bulk_code_for_large_logs_lose_no_acknowledged_message(
+def test_no_acknowledged_message_is_lost_if_recovery_after_a_crash_reads_many_records_at_once(
     kind: Kind, crash_states: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small stores are recovered record by record: here as large ones are."""

@@ -106,7 +106,9 @@ class ForeignCheck(Check):
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["commits each batch", "says what it committed"])
-def test_an_index_of_a_plugin_loses_no_message_in_a_crash(kind: Kind, lazy: bool) -> None:
+def test_an_index_built_by_a_plugin_contains_every_stored_message_after_a_crash_recovery(
+    kind: Kind, lazy: bool
+) -> None:
     """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
     looked = crash_everywhere(kind, lambda: Database(lazy), store_over, ForeignCheck)
     assert looked > 100

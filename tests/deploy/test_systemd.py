@@ -75,7 +75,7 @@ def test_systemd_rates_the_exposure_of_a_unit_at_most_1_5(unit: Path, tmp_path: 
 
 
 @every_unit
-def test_the_systemd_service_starts_notifies_systemd_and_stops(
+def test_the_program_that_a_systemd_unit_starts_reports_its_start_and_its_stop_to_systemd(
     unit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The very command line of the unit, in folders of this test's: READY, then 0 after SIGTERM."""

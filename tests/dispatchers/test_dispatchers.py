@@ -143,7 +143,7 @@ def test_filters_give_three_different_bit_maps_for_the_sample_records_of_the_dis
     assert len(set(made.maps.values())) == 3
 
 
-def test_the_spark_feed_also_counts_records_dispatched_again_after_a_truncation_of_the_log() -> None:
+def test_the_message_count_of_the_spark_feed_includes_records_dispatched_after_a_log_truncation() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))

@@ -119,7 +119,9 @@ def test_the_deadline_of_a_waiter_added_while_the_deadline_watcher_becomes_idle_
     assert watcher.wait_s(clock.monotonic_s()) == pytest.approx(5.0)
 
 
-def test_a_round_without_waiters_syncs_dirty_pages(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_group_commit_round_without_waiters_syncs_messages_that_are_not_yet_on_disk(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     """Messages with WAIT=false are not waited for, but must not stay in the page cache."""
     end = put(log)
     service.run_once(clock.monotonic_s())
@@ -160,7 +162,7 @@ def test_no_waiter_is_acknowledged_if_the_second_of_two_log_files_fails_to_sync(
     assert within.status is FlushStatus.FENCED
 
 
-def test_an_unexpected_exception_in_a_log_flush_completes_waiters_with_the_status_fenced(
+def test_waiters_are_completed_with_status_fenced_if_a_log_flush_raises_an_unexpected_exception(
     service: GroupCommit, log: FakeLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the log must not leave the clients waiting on a dead thread."""

@@ -175,7 +175,7 @@ def test_stopping_the_commit_service_makes_at_most_ten_attempts_if_no_bytes_can_
     assert calls == [0] * 10
 
 
-def test_a_requested_flush_syncs_any_number_of_dirty_pages_in_the_next_round() -> None:
+def test_a_requested_flush_syncs_even_a_single_dirty_page_in_the_next_round() -> None:
     """However few pages are dirty, and however long the thorough interval is: once."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock)

@@ -26,7 +26,7 @@ SECRET = Secret("a secret of some length")
 
 
 @pytest.mark.timeout(300)
-def test_a_mutated_signed_request_is_accepted_only_if_its_account_has_the_permission(
+def test_a_mutated_signed_request_is_accepted_only_if_the_signing_account_has_the_needed_permission(
     fuzz_frames: int, fuzz_seed: int, tmp_path: Path
 ) -> None:
     """An account with few rights signs whatever comes: it passes or is refused, quickly, and never passes without the right."""

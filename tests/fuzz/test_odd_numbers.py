@@ -115,7 +115,7 @@ def check_files(store: Path) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_json_body_with_a_value_outside_javas_types_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_json_body_with_a_value_of_wrong_type_or_range_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
     """Each odd value at each place, alone, at the broker and at the name server; then what was saved is read strictly, and by
     the broker itself."""
     config = config_of(tmp_path / "store", "namesrv.addresses=")
@@ -150,7 +150,7 @@ def test_a_json_body_with_a_value_outside_javas_types_is_accepted_or_refused_wit
 
 
 @pytest.mark.timeout(300)
-def test_a_header_with_a_value_outside_javas_types_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_header_with_a_value_of_wrong_type_or_range_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
     """The same for the fields of headers, whose values are texts: what is saved of them is still Java's."""
     config = config_of(tmp_path / "store", "namesrv.addresses=")
     odd_texts = [str(2**31), str(2**63), str(2**70), "-1", "1.5", "x", "", "true", "null", "[]", " 7", "７"]
@@ -226,7 +226,7 @@ def test_a_json_body_with_several_random_values_is_accepted_or_refused_with_a_re
         ("groupName", {}, "{}"),
     ],
 )
-def test_the_refusal_of_a_value_outside_javas_types_names_the_field_and_the_value(
+def test_the_refusal_of_a_value_of_wrong_type_or_range_names_the_field_and_the_value(
     tmp_path: Path, field: str, odd: Any, measured: str
 ) -> None:
     """Whoever sent it can mend it; and nothing has changed."""
@@ -275,7 +275,7 @@ FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", first(["consumerOffset.json", "delayOffset.json"], FILES))
-def test_a_broker_refuses_to_start_and_names_a_config_file_with_a_value_outside_javas_types(
+def test_a_broker_refuses_to_start_if_a_json_config_file_has_a_value_that_rocketmq_cannot_load(
     tmp_path: Path, name: str
 ) -> None:
     """It names the file, the field and the value; a start that took it would write a file that Java cannot load. Where the

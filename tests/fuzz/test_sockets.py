@@ -39,7 +39,7 @@ def outcome(address: str, data: bytes) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_after_mutated_requests_a_server_answers_the_next_request_or_closes_the_connection(
+def test_a_server_answers_valid_requests_or_closes_the_connection_after_mutated_requests(
     fuzz_frames: int, fuzz_seed: int, tmp_path: Path
 ) -> None:
     """A broker and a name server in threads of their own, reading what really comes in one read."""

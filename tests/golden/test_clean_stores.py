@@ -83,9 +83,7 @@ def test_every_field_of_each_record_in_a_java_store_is_read_with_its_recorded_va
         store.close()
 
 
-def test_encoding_decoded_records_and_blank_records_of_a_java_store_gives_the_original_bytes(
-    clean: Any, tmp_path: Path
-) -> None:
+def test_decoded_records_of_a_java_store_are_encoded_to_their_original_bytes(clean: Any, tmp_path: Path) -> None:
     """FlintMQ must write the same bytes as RocketMQ for the same messages."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:

@@ -68,7 +68,7 @@ def crashed(crash: Any, name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     return root, variant["recovered"]
 
 
-def test_every_crashed_store_of_the_golden_data_is_tested(crash: Any) -> None:
+def test_every_crashed_store_in_the_golden_data_has_a_recovery_test(crash: Any) -> None:
     """A new variant in the golden data must not go unnoticed."""
     assert [variant["name"] for variant in crash.manifest["variants"]] == VARIANTS
 
@@ -247,7 +247,9 @@ def test_the_start_after_a_crash_recovery_needs_no_recovery_and_changes_no_byte(
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if not name.startswith("clean-flag")])
-def test_recovered_queues_and_index_equal_those_built_without_a_crash(crash: Any, name: str, tmp_path: Path) -> None:
+def test_recovered_queues_and_index_equal_queues_and_index_rebuilt_from_the_whole_log(
+    crash: Any, name: str, tmp_path: Path
+) -> None:
     """Queues and index, byte for byte. A unit left behind would later speak of another record than the one it was made for.
 
     A store that says it was stopped cleanly and was not is outside of this: neither broker looks at queues that are behind.
@@ -272,7 +274,7 @@ def index_files(files: dict[str, bytes]) -> list[bytes]:
     return [raw for name, raw in sorted(files.items()) if name.startswith("index")]
 
 
-def test_a_start_without_an_abort_file_zeroes_queue_units_whose_records_the_log_has_lost(
+def test_a_start_zeroes_queue_units_of_records_missing_from_the_log_if_there_is_no_abort_file(
     crash: Any, tmp_path: Path
 ) -> None:
     """The log lost its last record without a crash being noticed; its unit must not be taken for the next record's."""

@@ -112,7 +112,9 @@ def test_the_export_of_a_store_of_rocketmq_has_every_message_unchanged(clean: An
         assert record.properties == wanted["properties"]
 
 
-def test_index_keys_with_the_same_hash_find_only_their_own_messages(load_golden: Any, tmp_path: Path) -> None:
+def test_explaining_an_index_key_finds_every_message_that_rocketmq_returns_for_this_key(
+    load_golden: Any, tmp_path: Path
+) -> None:
     """Each key that the real broker was asked for leads to the messages it answered."""
     golden = load_golden("store-basic")
     files = StoreFiles(golden.unpack(tmp_path), IndexGeometry(100, 400))
@@ -125,7 +127,7 @@ def test_index_keys_with_the_same_hash_find_only_their_own_messages(load_golden:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_explaining_the_next_start_of_a_crashed_store_predicts_where_recovery_ends_the_log(
+def test_explaining_a_crashed_store_predicts_the_log_position_to_which_recovery_truncates_the_log(
     crash: Any, name: str, tmp_path: Path
 ) -> None:
     """With ``strict``, the prediction equals the recovery of the real broker."""

@@ -43,7 +43,7 @@ def test_an_audit_of_a_store_of_rocketmq_finds_no_error(clean: Any, tmp_path: Pa
     assert found["records"] == len(clean.records)
 
 
-def test_every_message_of_a_store_of_rocketmq_is_exported_as_parquet_to_the_landing_zone(
+def test_every_message_of_a_rocketmq_commit_log_is_exported_to_parquet_with_its_real_topic(
     clean: Any, tmp_path: Path
 ) -> None:
     """Delayed, transactional and retried messages land once, under the topic that consumers know."""

@@ -34,7 +34,7 @@ def _create_group(wire: Wire, group: str) -> Any:
     return wire.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
 
-def test_administrative_changes_survive_a_kill(configure: Any, connect: Any, tmp_path: Path) -> None:
+def test_topic_and_group_changes_survive_a_kill_of_the_broker(configure: Any, connect: Any, tmp_path: Path) -> None:
     """The tables' files are written later; a copy of the store at this moment is what a kill leaves."""
     with flintmq.Broker(configure()) as broker:
         wire = connect(broker)

@@ -358,7 +358,7 @@ def test_a_stopped_broker_is_unregistered_at_the_name_server(configure: Any, con
         assert route(namesrv.address, "T") is None
 
 
-def test_a_broker_starts_registers_and_stops_although_one_of_two_name_servers_hangs(
+def test_a_broker_starts_and_registers_and_stops_although_one_of_two_name_servers_hangs(
     configure: Any, connect: Any
 ) -> None:
     """One of two name servers hangs: the broker starts, registers with the other, and stops."""

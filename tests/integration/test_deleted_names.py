@@ -260,7 +260,7 @@ def test_a_slave_keeps_messages_of_new_topics_that_are_not_yet_in_its_masters_to
         assert all(topic in slave.state.topics for topic in ends)
 
 
-def test_clean_unused_topics_removes_queues_and_offsets_of_topics_missing_from_the_topic_table(
+def test_cleaning_unused_topics_removes_queues_and_offsets_of_topics_missing_from_the_topic_table(
     tmp_path: Path, unexpected: list[str]
 ) -> None:
     """Topics in no table have them after a deletion that a crash cut short."""

@@ -165,7 +165,7 @@ def test_several_brokers_run_in_one_process(configure: Any, connect: Any, tmp_pa
 # put
 
 
-def test_put_spreads_messages_over_queues_and_returns_their_offsets(configure: Any) -> None:
+def test_an_in_process_put_spreads_messages_over_queues_and_returns_their_queue_offsets(configure: Any) -> None:
     """An embedder needs what a producer is told: queue, offset, both ids."""
 
     async def live() -> None:
@@ -368,7 +368,7 @@ class HungDisk:
         register(FlushStrategy("hung", NeverDurable, synchronous=True))
 
 
-def test_a_put_of_messages_with_wait_false_does_not_wait_for_the_flush(configure: Any) -> None:
+def test_a_put_does_not_wait_for_the_flush_if_wait_store_is_false_for_every_message(configure: Any) -> None:
     """WAIT=false is answered when it is appended, over the wire as in-process; one that waits makes its batch wait."""
     quick, slow = flintmq.Message("T", b"", wait_store=False), flintmq.Message("T", b"")
     named = flintmq.Message("T", b"", properties={"a": "b"}, wait_store=False, delay_level=1)

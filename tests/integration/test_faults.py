@@ -135,7 +135,7 @@ def test_a_promoted_slave_has_every_acknowledged_message(rounds: Rounds) -> None
     rounds(history)
 
 
-def test_a_slave_refuses_to_replicate_from_a_master_restored_from_an_older_copy(rounds: Rounds) -> None:
+def test_a_slave_refuses_to_replicate_from_a_master_whose_store_was_restored_from_a_backup(rounds: Rounds) -> None:
     """It would take back what was acknowledged. The slave says so, keeps what it has, and takes over."""
 
     def history(cluster: Cluster) -> None:

@@ -308,7 +308,7 @@ def test_synchronous_in_process_clients_send_from_many_threads_and_consume_every
             assert done.state is COMMIT
 
 
-def test_clustering_and_broadcasting_handlers_that_share_an_in_process_client_each_get_the_message(
+def test_each_group_gets_the_message_if_a_clustering_and_a_broadcasting_group_share_one_client(
     configure: Any, live: Any, tmp_path: Path, unexpected: list[str]
 ) -> None:
     """Groups that broadcast make clients of their own, of what the shared one was made of."""
@@ -358,7 +358,9 @@ def test_access_control_applies_to_in_process_clients(configure: Any, tmp_path: 
     in_one_loop(configure(*ALONE, "acl.enable=true", f"acl.file={accounts}"), work)
 
 
-def test_listen_enable_false_binds_no_port(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_binds_no_port_if_the_setting_listen_enable_is_false(
+    configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``listen.enable: false`` binds nothing; with it the broker is to be reached from nowhere else."""
     monkeypatch.setattr(socket.socket, "bind", lambda *_: pytest.fail("a port is taken"))
     with flintmq.Broker(configure(*ALONE)) as broker:

@@ -175,7 +175,7 @@ def test_the_stack_of_a_hanging_installed_plugin_is_logged(
     ],
     ids=["hook", "factory", "method", "index-dispatcher", "import"],
 )
-def test_an_installed_plugin_for_another_api_version_stops_the_start(
+def test_a_broker_does_not_start_with_an_installed_plugin_for_another_api_version(
     configure: Callable[..., Any], install: Install, source: str, says: str
 ) -> None:
     """The error says what was expected and what was found."""

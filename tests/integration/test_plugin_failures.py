@@ -382,7 +382,7 @@ def test_a_subscription_whose_filter_raises_does_not_get_the_message_and_other_s
         assert told["pluginLastError_mine"] == "message filter 'MINE' (matches_properties): KeyError: 'no'"
 
 
-def test_a_failing_filter_factory_refuses_the_subscription(
+def test_a_subscription_is_refused_if_the_filter_factory_of_a_plugin_raises_an_error(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """The client learns that its expression is of no use, not that the broker has a defect."""
@@ -450,7 +450,7 @@ class SameNames(FailsLater):
     plugin_name = "same-names"
 
 
-def test_failures_are_counted_for_the_plugin_that_raised(
+def test_failures_are_counted_for_the_plugin_whose_code_raised_the_exception(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """A third party's index builder fails inside a built-in processor, which is not to blame. And a
@@ -516,7 +516,7 @@ async def _later() -> None: ...
 @pytest.mark.parametrize(
     "result", [lambda: False, lambda: True, _later, lambda: 1 / 0], ids=["no", "yes", "async", "raises"]
 )
-def test_a_failing_authenticator_refuses_the_request_and_its_error_contains_no_credentials(
+def test_a_request_is_refused_without_revealing_credentials_if_the_authenticator_plugin_fails(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], result: Callable[[], Any]
 ) -> None:
     """One that returns its decision, or something to await, has decided nothing; and its failures show no credentials."""

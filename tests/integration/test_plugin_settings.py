@@ -309,7 +309,7 @@ def test_the_qualified_name_suggested_for_an_ambiguous_plugin_name_selects_that_
     ],
     ids=["filter", "section", "request code"],
 )
-def test_disabling_one_of_two_plugins_that_conflict_lets_the_broker_start(
+def test_a_broker_starts_after_one_of_two_conflicting_plugins_is_disabled(
     module: Write, configured: Configured, tmp_path: Path, body: str
 ) -> None:
     """The names in the error are those that ``disabled_plugins`` takes."""

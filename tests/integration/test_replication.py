@@ -51,7 +51,7 @@ NEW_TOPIC = {
 }
 
 
-def test_a_slave_has_the_bytes_of_its_masters_log_and_queues(
+def test_a_slave_has_the_same_bytes_in_its_commit_log_and_consume_queues_as_its_master(
     tmp_path: Path, connect: Connect, unexpected: list[str]
 ) -> None:
     """Messages of every kind, over several files, from before and after the slave came."""
@@ -89,7 +89,7 @@ def test_two_brokers_replicate_with_rocketmqs_protocol(tmp_path: Path, connect: 
     assert_same_queues(tmp_path / "m", tmp_path / "s")
 
 
-def test_a_slave_counts_replicated_messages(tmp_path: Path, connect: Connect) -> None:
+def test_replicated_messages_are_counted_in_the_put_statistics_of_the_slave(tmp_path: Path, connect: Connect) -> None:
     """Its putTps and totals are its master's traffic, as RocketMQ's slaves count it; what the start recovers is no traffic,
     and statistics of sends to topics (315) stay the master's."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
@@ -218,7 +218,7 @@ def test_a_sync_master_acknowledges_only_replicated_messages(tmp_path: Path, con
 
 
 @pytest.mark.parametrize(("compat", "code"), [("safe", 11), ("strict", 0)])
-def test_sending_back_a_message_and_ending_a_transaction_wait_for_the_slave(
+def test_send_back_and_end_transaction_report_a_missing_slave_unless_compat_is_strict(
     tmp_path: Path, connect: Connect, compat: str, code: int
 ) -> None:
     """A send-back and the end of a transaction are promised what a send is promised; RocketMQ's success is a setting."""

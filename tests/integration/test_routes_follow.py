@@ -203,7 +203,7 @@ def test_a_broker_without_write_permission_refuses_every_kind_of_send_to_an_orde
     assert {way: answer.code for way, answer in ways_in(routed, "Ordered").items() if answer.code} == nobody
 
 
-def test_different_ordered_topic_settings_of_two_name_servers_cause_no_endless_registrations(
+def test_a_broker_does_not_register_endlessly_if_name_servers_differ_in_ordered_topic_settings(
     configure: Any, unexpected: list[str]
 ) -> None:
     """One was away when the order of a topic was configured: each answer would undo the other one's, with a registration."""

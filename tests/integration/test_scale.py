@@ -106,7 +106,7 @@ class Sending:
 
 
 @pytest.mark.timeout(400)
-def test_fifty_joining_and_leaving_consumers_share_64_queues(
+def test_64_queues_are_shared_evenly_by_fifty_consumers_that_join_and_leave(
     configure: Callable[..., Any], unexpected: list[str]
 ) -> None:
     """Half of them start, the others join, a third leaves, all while messages are sent: each queue has one owner in the end
@@ -210,7 +210,9 @@ def _resident_bytes() -> int:
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
-def test_a_hundred_thousand_held_pulls_are_woken_in_50_ms(configure: Callable[..., Any], unexpected: list[str]) -> None:
+def test_one_message_wakes_100_of_a_hundred_thousand_held_pull_requests_within_50_ms(
+    configure: Callable[..., Any], unexpected: list[str]
+) -> None:
     """A hundred groups wait at each of a thousand queues. A message wakes its hundred within 50 ms (median), one that waits
     costs less than 3 KB (some 1.3 KB here), and those who are not meant sleep on."""
     asyncio.run(_hold(configure))

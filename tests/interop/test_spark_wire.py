@@ -29,7 +29,7 @@ def test_a_killed_spark_query_loses_and_repeats_no_message_of_a_java_broker(peer
         killed_four_times(peer.namesrv, "Stream", tmp_path)
 
 
-def test_spark_rows_are_sent_to_a_java_broker_once_and_unchanged(peer: Peer, tmp_path: Path) -> None:
+def test_spark_sends_each_row_once_and_unchanged_to_a_java_broker(peer: Peer, tmp_path: Path) -> None:
     """Batch messages, properties and routes are RocketMQ's; so is what comes back."""
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):

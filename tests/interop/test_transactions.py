@@ -74,7 +74,7 @@ def sound(store: Path) -> bool:
 
 
 @pytest.mark.timeout(400)
-def test_open_transactions_end_exactly_once_if_java_and_flintmq_take_over_each_others_store(
+def test_open_transactions_end_exactly_once_if_java_and_flintmq_brokers_alternate_on_one_store(
     peer: Peer, tmp_path: Path
 ) -> None:
     """Java to FlintMQ and back: what one left open the other one asks for, commits or rolls back, once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.testing.choices import Choices, shrink
 
 
-def test_a_replay_repeats_the_recorded_random_choices_and_then_returns_0() -> None:
+def test_a_replay_repeats_all_recorded_random_choices_and_chooses_0_after_the_last_one() -> None:
     first = Choices(3)
     made = [first.below(10) for _ in range(20)]
     again = Choices(recorded=first.made[:15])
@@ -18,12 +18,12 @@ def test_a_choice_with_a_probability_of_0_percent_records_no_decision() -> None:
     assert choices.made == []
 
 
-def test_a_random_choice_is_true_about_as_often_as_its_percentage() -> None:
+def test_a_yes_or_no_choice_with_a_probability_of_25_percent_is_yes_in_about_a_quarter_of_calls() -> None:
     choices = Choices(1)
     assert 200 < sum(choices.happens(25) for _ in range(1000)) < 300
 
 
-def test_a_failing_run_is_shrunk_to_its_simplest_decisions() -> None:
+def test_shrinking_a_failing_run_keeps_only_the_random_choices_that_the_failure_needs() -> None:
     """The run fails if its 40th decision is not 0: nothing else remains."""
 
     def fails(choices: Choices) -> bool:

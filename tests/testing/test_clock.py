@@ -163,7 +163,7 @@ def test_an_error_of_a_callback_goes_to_the_exception_handler_of_the_loop(bench:
     assert bench.done == [("broken", 1.0), ("whole", 2.0)]
 
 
-def test_advancing_the_clock_inside_its_own_loop_is_an_error(bench: Bench) -> None:
+def test_advancing_the_virtual_clock_on_the_thread_of_the_event_loop_raises_runtime_error(bench: Bench) -> None:
     """A test with an event loop would hang otherwise; the text says what to write instead."""
     bench.later(1.0, "due")
     with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
@@ -187,7 +187,9 @@ def test_callbacks_of_a_closed_loop_are_dropped(clock: VirtualClock) -> None:
     assert clock.now_ms() == BEGIN_MS + 1_000
 
 
-def test_subscribers_are_called_before_and_after_every_advance(clock: VirtualClock) -> None:
+def test_subscribers_of_the_virtual_clock_are_called_before_and_after_every_advance_of_its_time(
+    clock: VirtualClock,
+) -> None:
     """Before time moves and after it, on the thread that moves it."""
     seen: list[tuple[int, bool]] = []
     for event in (clock.advancing, clock.advanced):

@@ -37,7 +37,7 @@ def bodies(broker: EmbeddedBroker, topic: str = "T") -> set[bytes]:
     return {message.body for message in broker.messages(topic)}
 
 
-def test_a_topic_has_queues_on_every_master(cluster: EmbeddedCluster) -> None:
+def test_a_producer_sends_messages_of_a_topic_to_queues_on_every_master(cluster: EmbeddedCluster) -> None:
     """Clients get a route with both, and what is consumed is what was sent."""
     cluster.create_topic("T", 2)
     with Producer("g", cluster.name_server_address) as producer:
@@ -68,7 +68,9 @@ def test_a_slave_copies_the_messages_that_it_missed_while_its_connection_to_the_
     until(lambda: bodies(slave) == {b"before", b"meanwhile"})
 
 
-def test_a_send_reports_that_the_slave_of_a_synchronous_master_is_cut_off(tmp_path: Path) -> None:
+def test_a_send_status_reports_missing_replication_if_the_slave_of_a_sync_master_is_disconnected(
+    tmp_path: Path,
+) -> None:
     """The message is stored, and the sender knows how durable it is not."""
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, settings=SYNC_MASTER, with_faults=True) as cluster:
         cluster.create_topic("T", 1)

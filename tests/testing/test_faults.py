@@ -126,7 +126,9 @@ def test_a_fault_scripted_for_the_nth_sync_occurs_at_that_sync(
     assert (never.hits, third.hits) == (0, 1)
 
 
-def test_a_slow_sync_delays_only_its_acknowledgment(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
+def test_a_message_is_not_acknowledged_or_readable_until_its_slow_sync_ends(
+    broker: EmbeddedBroker, faults: Faults, producer: Producer
+) -> None:
     """When the fault is undone, the sync ends at once."""
     fault = faults.slow_sync(60)
     with pytest.raises(RemotingTimeoutError):
@@ -249,7 +251,9 @@ def test_delayed_messages_are_delivered_at_their_time_after_a_crash_a_network_cu
         clock.advance("1h")
 
 
-def test_access_to_faults_raises_an_error_if_the_broker_was_created_without_faults(tmp_path: Path) -> None:
+def test_reading_the_attribute_faults_raises_runtime_error_if_the_broker_was_created_without_faults(
+    tmp_path: Path,
+) -> None:
     """A broker that was never entered must say so as well."""
     plain = EmbeddedBroker(tmp_path)
     for what in ("broker", "name_server", "faults"):

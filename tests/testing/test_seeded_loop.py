@@ -36,7 +36,7 @@ def test_different_seeds_give_many_orders_of_tasks() -> None:
     assert len(orders) > 30
 
 
-def test_a_seeded_loop_runs_tasks_in_the_order_of_asyncio_if_its_list_of_recorded_choices_is_empty() -> None:
+def test_a_seeded_loop_with_an_empty_list_of_recorded_choices_runs_tasks_in_asyncio_order() -> None:
     assert SeededLoop(Choices(recorded=[])).run(_workers(8)) == asyncio.run(_workers(8))
 
 
@@ -72,14 +72,14 @@ def test_a_task_that_never_waits_raises_spinning_error() -> None:
         SeededLoop().run(spin())
 
 
-def test_to_thread_runs_a_function_on_the_thread_of_the_loop() -> None:
+def test_asyncio_to_thread_runs_its_function_on_the_thread_of_the_seeded_loop() -> None:
     async def call() -> int:
         return await asyncio.to_thread(threading.get_ident)
 
     assert SeededLoop().run(call()) == threading.get_ident()
 
 
-def test_errors_of_a_function_in_a_thread_reach_the_awaiting_task() -> None:
+def test_an_exception_of_a_function_run_by_to_thread_is_raised_in_the_awaiting_task() -> None:
     def fail() -> None:
         raise KeyError("k")
 

@@ -37,7 +37,7 @@ def loop() -> SeededLoop:
     return SeededLoop(Choices(1))
 
 
-def test_a_service_without_an_interval_on_a_seeded_event_loop_runs_a_round_only_after_a_wakeup(
+def test_a_service_without_an_interval_runs_on_a_seeded_event_loop_only_after_a_wakeup(
     loop: SeededLoop,
 ) -> None:
     service = Service(loop)

@@ -98,7 +98,7 @@ class Counts:
         self.position = position
 
 
-def test_a_correct_service_passes_the_test_kit_for_services() -> None:
+def test_check_service_accepts_a_broker_service_that_follows_every_rule() -> None:
     """Every part of a service that the port names is there."""
     check_service(Counts)
 
@@ -176,7 +176,7 @@ async def _later(*_arguments: object) -> Any:
         ({"follow": _spoils}, "a refused follow changes nothing"),
     ],
 )
-def test_the_test_kit_for_services_reports_the_rule_that_a_faulty_service_breaks(
+def test_check_service_reports_the_rule_that_a_faulty_broker_service_breaks(
     broken: Mapping[str, object], rule: str
 ) -> None:
     """An author reads what to mend, not a broker that does not stop."""
@@ -186,7 +186,7 @@ def test_the_test_kit_for_services_reports_the_rule_that_a_faulty_service_breaks
 
 
 @pytest.mark.parametrize("make", [DelayService, RetentionService])
-def test_the_built_in_services_pass_the_test_kit_for_services(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_check_service_accepts_the_built_in_broker_services(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     """The features of the broker must keep the rules that plugins have to keep, on a real store."""
     clock = ManualClock()
     config = BrokerConfig(store=StoreSection(path=str(tmp_path)))

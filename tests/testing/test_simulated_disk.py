@@ -26,7 +26,7 @@ def mapped(disk: SimulatedDisk) -> None:
     region.write(4096, b"b" * 4096)
 
 
-def test_a_kill_loses_no_writes_and_a_power_cut_loses_unsynced_writes() -> None:
+def test_a_simulated_process_kill_keeps_all_writes_and_a_power_cut_can_lose_unsynced_writes() -> None:
     """The two crashes that a store is built for."""
     disk = SimulatedDisk()
     mapped(disk)
@@ -49,7 +49,7 @@ def test_a_power_cut_can_remove_a_file_whose_folder_was_not_synced() -> None:
     assert FILE in point.power_cut("lost", random.Random(1)).files
 
 
-def test_the_simulated_disk_generates_the_same_crash_states_of_every_kind_for_the_same_seed() -> None:
+def test_the_simulated_disk_generates_equal_crash_states_from_equal_seeds() -> None:
     """A failure that a crash test finds must be had again."""
     disk = SimulatedDisk()
     mapped(disk)

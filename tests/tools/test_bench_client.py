@@ -63,7 +63,7 @@ def test_ratios_between_clients_compare_only_measurements_of_the_same_round(benc
 
 
 @pytest.mark.parametrize("row", first(["batch"], ["send-4", "linger-4", "oneway", "batch"]))
-def test_the_load_program_sends_and_consumes_messages_in_every_row_of_the_client_comparison(
+def test_the_load_program_sends_and_consumes_messages_for_each_row_of_the_client_comparison_table(
     bench_client: ModuleType, name_server: str, row: str
 ) -> None:
     """The messages of each row arrive and can be consumed."""

@@ -151,7 +151,7 @@ def test_a_comparison_adds_rates_of_simultaneous_load_generators_and_reports_rat
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_the_benchmark_comparison_refuses_rows_of_the_java_client_without_the_option_client(tool: RunTool) -> None:
+def test_the_benchmark_comparison_refuses_java_client_rows_if_the_client_option_is_not_given(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2

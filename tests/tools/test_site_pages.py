@@ -66,7 +66,7 @@ def repository(tmp_path: Path) -> Path:
         ("../etc", None),
     ],
 )
-def test_only_existing_repository_paths_have_a_page_path_in_the_documentation_site(
+def test_only_paths_that_exist_in_the_repository_are_mapped_to_pages_of_the_documentation_site(
     hook: ModuleType, repository: Path, path: str, inside: str | None
 ) -> None:
     """A page is where its neighbours look for it, and nothing outside the repository gets into the site."""

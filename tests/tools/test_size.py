@@ -31,7 +31,7 @@ ARCHITECTURE = (
 )
 
 
-def test_the_size_tool_counts_lines_and_oversized_files_and_functions_and_classes_and_import_cycles(
+def test_the_size_tool_counts_source_lines_and_oversized_files_and_modules_in_import_cycles(
     size: ModuleType,
 ) -> None:
     """Imports in functions count, and imports for type checkers do not."""

@@ -36,7 +36,7 @@ def a_round(soak_client: ModuleType, tmp_path: Path, seed: int = 1) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_short_soak_finds_no_fault(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_a_short_soak_test_of_the_client_finds_no_fault(soak_client: ModuleType, tmp_path: Path) -> None:
     """The soak runs in a separate process, because it counts all threads, tasks and descriptors of the process."""
     command = [sys.executable, str(soak_client.__file__), "--minutes", "0.33", "--round-seconds", "8", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=tmp_path)
@@ -97,7 +97,7 @@ def test_the_soak_test_reports_calls_that_end_too_late_and_undocumented_exceptio
     assert trial._observed.calls[f"{on_loop.name}.cancelled"].cancelled == 1
 
 
-def test_the_soak_reports_a_lost_message(
+def test_the_soak_test_reports_the_loss_of_an_acknowledged_message(
     soak_client: ModuleType, tmp_path: Path, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was acknowledged, a transaction that was committed, and what a group was not given."""
@@ -127,7 +127,9 @@ def test_the_soak_reports_a_lost_message(
     ]
 
 
-def test_an_undecided_transaction_is_rolled_back_at_the_end_of_a_soak(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_an_undecided_transaction_is_rolled_back_at_the_end_of_a_soak_test(
+    soak_client: ModuleType, tmp_path: Path
+) -> None:
     """Its send has failed, but its half message is stored. The broker is told, and asks about it no more."""
     ledger = a_round(soak_client, tmp_path)._ledger
     undecided, committed = (Message(ledger.transaction_topic, word) for word in (b"undecided 1", b"committed 1"))
@@ -150,7 +152,7 @@ def test_the_soak_test_reports_growth_of_memory_after_the_warm_up(soak_client: M
     assert list(observed.faults) == ["rss_mib grew from 50 to 70", "descriptors grew from 13 to 14"]
 
 
-def test_the_soak_reports_a_blocked_event_loop(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_soak_test_reports_a_blocked_event_loop(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The soak must end and report it, because it would otherwise wait forever."""
 
     class HeldLoop:
@@ -167,7 +169,7 @@ def test_the_soak_reports_a_blocked_event_loop(soak_client: ModuleType, monkeypa
     assert list(observed.faults) == ["the loop of all synchronous clients stands still"]
 
 
-def test_the_soak_reports_an_unfinished_task(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_soak_test_reports_an_unfinished_task(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = soak_client.Observed()
     module = importlib.import_module("client_soak.observed")
     monkeypatch.setattr(module, "LEFT_WAIT_S", 0.1)

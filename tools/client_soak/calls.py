@@ -121,7 +121,8 @@ def _producer_call(client: Any, world: World, chance: random.Random) -> Call:
     message = ledger.message(chance)
     several = [ledger.message(chance) for _ in range(chance.randint(1, 20))]
     timeout_ms = chance.choice((300, 1_000, 3_000))
-    # The limit is the timeout of one send, even for send_all(), which sends all messages in one batch.
+    # The time limit of a call is the timeout of one send. It also holds for send_all(), because all its messages are sent in
+    # one batch.
     bound_s = timeout_ms / 1000
 
     def acknowledged(result: Any) -> None:
@@ -171,7 +172,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
     (state,) = chance.choices(states, (7, 2, 1))
 
     def local(given: Message, transaction_id: str) -> TransactionState:
-        # If the state is UNKNOWN, the broker later asks the producer, whose check function then commits.
+        # If the transaction's state is UNKNOWN, the broker later asks the producer, whose check function returns COMMIT.
         is_rolled_back = state is TransactionState.ROLLBACK
         ledger.decided[word_of(given)] = TransactionState.ROLLBACK if is_rolled_back else TransactionState.COMMIT
         return state

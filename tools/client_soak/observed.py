@@ -194,7 +194,7 @@ def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
         ("rss_mib", MEMORY_GROWTH_MIB, 0.05),
         ("objects", OBJECTS_GROWTH, 0.02),
         ("descriptors", 0, 0.0),
-        # Six more threads are allowed, because executors of event loops start their threads one by one.
+        # The number of threads may grow by six, because executors of event loops start their threads one by one.
         ("threads", 6, 0.0),
         ("tasks", 0, 0.0),
     ):

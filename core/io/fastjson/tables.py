@@ -54,7 +54,8 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
     try:
         return msgspec.json.encode(rows)
     except UnicodeEncodeError:
-        # msgspec refuses a string with half of a surrogate pair, which a program other than a broker may have written.
+        # msgspec cannot encode half of a surrogate pair. A program other than a broker may have written such a string to the
+        # table's file. The function dumps() accepts the string.
         return dumps(rows).encode("utf-8", "replace")
 
 

@@ -39,7 +39,7 @@ def test_a_broker_appends_messages_to_buffers_of_the_pool(tmp_path: Path, monkey
     monkeypatch.setattr(HugePagePool, "borrow", noted)
     settings = [f"store.path={tmp_path / 'store'}", "store.commit_log_file_bytes=1MiB", "listen.port=0"]
     more = ["listen.vip=false", "flush.strategy=commit_real_time", "flush.pool=huge_pages"]
-    # The broker finds the plugin by its entry point.
+    # The settings do not list the plugin, because the broker finds an installed plugin by its entry point.
     with flintmq.Broker(flintmq.load_config(None, [*settings, *more], {})) as broker:
         broker.put([flintmq.Message("T", b"through the pool")])
         assert any(b"through the pool" in bytes(buffer) for buffer in lent)

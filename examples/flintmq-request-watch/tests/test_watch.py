@@ -28,7 +28,8 @@ def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
 
     async def counts() -> bytes:
         loaded = flintmq.load_config(None, settings, {})
-        # The name server finds the plugin by its entry point, as the broker does.
+        # The settings do not list the plugin, because a name server, like a broker, finds an installed plugin by its entry
+        # point.
         async with (
             flintmq.NameServer(loaded) as server,
             RemotingClient() as client,
@@ -46,7 +47,7 @@ def test_requests_of_a_broker_are_counted_or_refused(tmp_path: Path, capsys: pyt
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
 
     async def live() -> None:
-        # The broker finds the plugin by its entry point.
+        # The configuration file does not list the plugin, because the broker finds an installed plugin by its entry point.
         async with flintmq.Broker(loaded) as broker:
             client = RemotingClient()
             refused = await client.invoke(broker.address, request(28, {}), 5_000)

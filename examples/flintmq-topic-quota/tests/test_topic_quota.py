@@ -48,7 +48,7 @@ def test_a_broker_refuses_messages_above_the_quota(tmp_path: Path, capsys: pytes
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
 
     async def live() -> None:
-        # The broker finds the plugin by its entry point.
+        # The configuration file does not list the plugin, because the broker finds an installed plugin by its entry point.
         async with flintmq.Broker(loaded) as broker:
             await broker.put([flintmq.Message("Logs", b"x" * 8), flintmq.Message("Orders", b"x" * 80)])
             with pytest.raises(RefusedError) as refused:

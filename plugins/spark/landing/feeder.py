@@ -99,7 +99,7 @@ class LandingFeeder:
         """Number of dispatched batches that the feeder ignored because too many bytes of the log were waiting to be copied to
         the landing zone."""
 
-    # The following methods are called on the loop thread.
+    # The following methods are called on the event loop's thread.
 
     def start(self) -> None:
         """Start the thread that copies the log to the landing zone."""
@@ -284,7 +284,7 @@ class LandingFeeder:
         log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
-        # If ``_behind`` is true, offer() ignores newly dispatched messages, which a stopped feeder cannot copy.
+        # A stopped feeder cannot copy messages. ``_behind`` is set, so that offer() ignores newly dispatched messages.
         self._behind = True
         self._close_lander()
 

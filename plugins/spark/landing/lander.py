@@ -75,7 +75,8 @@ class Lander:
             StoreError, OSError: the zone cannot be written. The caller may repeat the step.
         """
         if self._unsettled:
-            # The zone is opened again, which completes or removes the last commit, because its result is unknown.
+            # The result of the last commit is unknown, so the landing zone is opened again, which completes or removes the
+            # commit.
             committed = self._zone.open()
             self._at = self._start = self._start if committed is None else committed
             self._unsettled = False

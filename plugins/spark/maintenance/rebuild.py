@@ -1,15 +1,15 @@
-"""Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
+"""Rebuilds the consume queues and the index of a large store in parallel, with the same bytes that a broker writes.
 
-The content of a consume queue depends only on the log: a message's unit lies at the byte position 20 times the message's queue
-offset. Each task therefore writes the units of one piece of the log at their final positions. Units are neither sorted nor
-exchanged between tasks (docs/large-stores.md, "Rebuild and repair").
+The content of a consume queue depends only on the log. The byte position of a message's unit is 20 times the message's queue
+offset. Therefore each task can write the units of its part of the log at their final positions. Tasks neither sort nor exchange
+units (docs/large-stores.md, "Rebuild and repair").
 
 The rebuild checks these conditions:
 
-1. The queue offsets of a queue have neither repeats nor gaps, and the queue's topic was not deleted. Otherwise the broker's own
-   code makes the queue, in the log's order.
+1. The queue offsets in a queue have neither repeats nor gaps, and the queue's topic was not deleted. If this is not true for a
+   queue, the broker's own code builds the queue in the order of the log.
 2. No message belongs to several queues (INNER_MULTI_DISPATCH). Otherwise the rebuild is refused.
-3. There are no extension files, whose content depends on past filters. Otherwise the rebuild is refused.
+3. The store has no extension files, because their content depends on past filters. Otherwise the rebuild is refused.
 4. No broker runs on the store. Otherwise the rebuild is refused.
 
 The rebuild makes files like the broker's:
@@ -127,7 +127,7 @@ def rebuild(
         _check(files, config)
         work = out or root / "flint" / WORK_FOLDER
         if out is None:
-            # An earlier attempt that was killed may have left its work folder.
+            # If an earlier rebuild was killed, its work folder still exists and must be removed.
             shutil.rmtree(work, ignore_errors=True)
         new_folder(work)
         delays = delays_of(files, delay_level_ms)
@@ -140,7 +140,8 @@ def rebuild(
             kept = _swap(root, work)
     finally:
         lock.release()
-    del files, job  # The store's files stay mapped into memory until these references are deleted.
+    # ``files`` and ``job`` keep the store's files mapped into memory, so both are deleted before the rebuilt store is opened.
+    del files, job
     if out is None:
         # The last check is a start of the rebuilt store, which also writes the checkpoint.
         with opened(config, delay_level_ms) as store:

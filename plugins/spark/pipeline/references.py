@@ -137,7 +137,7 @@ def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
     module, extra = EXTRAS[what]
     try:
         is_installed = importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # find_spec() raises this error if a parent package of the module is missing.
+    except ModuleNotFoundError:  # find_spec() raises ModuleNotFoundError if a parent package of the module is missing.
         is_installed = False
     if not is_installed:
         raise origin.error(f"{wanted_by} needs {module}: pip install '{extra}' in FlintMQ's folder", key=what)

@@ -145,7 +145,8 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # Logging is off from here on, because Spark logs long errors about the tasks that a stop ends.
+            # Spark's logging is switched off before the queries are stopped, because Spark would log long errors about the
+            # tasks that the stop ends.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()

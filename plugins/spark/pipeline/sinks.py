@@ -120,7 +120,7 @@ class BoundSink:
                 return False
             mode = "overwrite" if mode == "overwrite" else "append"
         with analysed(self.loaded, self.key):
-            # Spark Connect does not accept the name "errorifexists".
+            # Spark Connect does not accept the mode "errorifexists", so its other name, "error", is used.
             self._into(frame.write.mode("error" if mode == "errorifexists" else mode)).save()
         return True
 
@@ -154,7 +154,8 @@ class BoundSink:
         if isinstance(sink, TopicSink):
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
         if isinstance(sink, ConsoleSink):
-            # This line is reached only with Spark Connect, with which only the server can print the rows of a stream.
+            # This method gets a console sink only with Spark Connect. With Spark Connect, only the server can print the rows of
+            # a stream, so Spark's own console sink is used.
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:

@@ -49,7 +49,7 @@ def list_files(folder: str | Path) -> list[LogFile]:
         for entry in entries:
             if is_file_name(entry.name):
                 with contextlib.suppress(FileNotFoundError):
-                    # The file was deleted after the folder was listed.
+                    # A file may be deleted after the folder was listed. The deleted file is skipped.
                     if size := entry.stat().st_size:
                         found.append(LogFile(entry.path, int(entry.name), size))
     found.sort(key=lambda file: file.start)

@@ -174,7 +174,9 @@ class Places:
             )
             position = min(max(position, self.view.log.start), self.view.end.end)
         if position not in (self.view.log.start, self.view.end.end) and not self._is_boundary(position):
-            raise OptionError(f"{self.root}: option {option} names physical offset {position}, where no record begins")
+            raise OptionError(
+                f"{self.root}: option {option} names physical offset {position}, but no record begins at this offset"
+            )
         return position
 
     def _is_boundary(self, position: int) -> bool:
@@ -377,8 +379,8 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
-            # The epochs of the log up to the checkpoint's position were deleted together with their messages.
-            # The caller reports deleted messages that the query has not read.
+            # The epoch of the checkpoint's position was deleted together with its messages, so the position cannot be checked.
+            # If the query has not read some of the deleted messages, the caller reports their loss.
             return
         raise CheckpointError(
             f"{where}: the checkpoint is at {offset.physical_offset}, in an epoch that the log no longer has: a crash "

@@ -1,4 +1,4 @@
-"""The store transport: reads the files of a running or stopped store, also one that the Java broker wrote."""
+"""Reads messages directly from the files of a store of FlintMQ or RocketMQ, whether its broker runs or is stopped."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are read to count unread messages, if the consume queues do not have all messages."""
 _ALL: Final = 2**63 - 1
 _SPARSE: Final = 4
-"""Factor by which a task's part of the log may be larger if only some messages of the part are read."""
+"""Factor by which the maximum size of a task's part of the log is multiplied if only some messages of the part are read."""
 _UNITS_ALONE: Final = 16
-"""Factor by which a task's part of the log may be larger if only consume queue units of 20 bytes are read, in place of the
-messages."""
+"""Factor by which the maximum size of a task's part of the log is multiplied if the task reads only consume queue units, which
+have 20 bytes each, and no messages."""
 
 
 @attrs.define

@@ -241,11 +241,13 @@ def root_of(options: ReadOptions) -> Path:
 
 
 def open_view(root: Path, options: ReadOptions) -> StoreView:
-    """Return a store's log, its end and its epochs, all as they were at one moment.
+    """Return a store's log files, the position up to which the log may be read, and the epochs of the log.
+
+    All three describe the store at the same moment.
 
     Raises:
-        OptionError: there is no store in the folder.
-        UnsettledStoreError: the end is not known.
+        OptionError: the folder does not contain a store.
+        UnsettledStoreError: the position up to which the log may be read is not known.
         StoreError: a file of the store cannot be read.
     """
     folders = options.commit_log_path or (root / "commitlog",)
@@ -257,7 +259,9 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
         if read_epochs(root) == epochs:
             break
     if end.end > log_files.end:
-        log_files = LogFiles(folders)  # A broker added a log file after the files were listed.
+        # If the readable end is after the last listed file, the broker has added a log file since, so the files are listed
+        # again.
+        log_files = LogFiles(folders)
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
         # The file ``flint/feed`` is older than the broker's last start, which may have truncated the log.
         # The read therefore ends where the log of the newer epoch begins.

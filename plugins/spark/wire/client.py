@@ -133,11 +133,12 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # The address is not of the other kind of server, so the caller raises the error of the request that failed first.
+            # The server did not answer a request of the other kind of server (a name server instead of a broker, or the
+            # reverse). The address is therefore given as the right option, and the caller raises the original error.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
-    # The requests of the following methods may be repeated.
+    # The requests of the following methods change nothing, so they may be repeated.
 
     async def topics(self) -> list[str]:
         """Return the names of all topics that the name server, or the single broker, knows."""
@@ -187,8 +188,8 @@ class WireClient:
         return TopicBounds({queue: found.get(queue, TopicOffset()) for queue in queues}, answered, silent)
 
     async def left(self, topic: str) -> list[str]:
-        """Return the names of the brokers that had a topic and are no longer registered. Only FlintMQ's name server knows these
-        brokers; for RocketMQ's name server the result is empty. Raises RemotingError."""
+        """Return the names of the brokers that had a topic and are not registered with the name server any more. Only FlintMQ's
+        name server remembers these brokers; with RocketMQ's name server the list is empty. Raises RemotingError."""
         if isinstance(self.instance.routes, DirectRoutes):
             return []
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)

@@ -73,9 +73,9 @@ async def _masters(visitor: Visitor) -> dict[str, str]:
 
 
 async def save(visitor: Visitor) -> Response:
-    """Create an account, or change an existing one, at every broker.
+    """Create an account, or change an existing account, at every broker.
 
-    There is no preview, because its page would contain the secret key.
+    The console shows no preview of this change, because the preview's page would contain the secret key.
     """
     key, secret = _key(visitor), visitor.fields.get("secret", "")
     if secret and len(secret) < 7:

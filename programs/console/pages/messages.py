@@ -303,7 +303,8 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # The response always ends: the body has a maximum size, and a connection whose peer does not read is closed.
+            # The response always ends, so ``ended`` is always called: the body has a maximum size, and if a browser does not
+            # read, its connection is closed.
             await self.stream_response(send)
         finally:
             self._ended()

@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_schema_and_loader_disagree_about_the_example_of_each_rule_that_a_schema_cannot_express(
+def test_each_listed_difference_between_schema_and_loader_is_shown_by_an_example_configuration(
     rule: str,
 ) -> None:
     """A rule that no file shows would only excuse mistakes."""

@@ -15,7 +15,7 @@ def error_of(text: str) -> ConfigError:
     return caught.value
 
 
-def test_an_empty_configuration_has_the_defaults() -> None:
+def test_every_setting_of_an_empty_configuration_has_its_default_value() -> None:
     """The smallest configuration is none."""
     loaded = load_config(environ={})
     assert loaded.config == BrokerConfig()
@@ -103,7 +103,7 @@ def test_rocketmqs_setting_names_are_accepted_at_the_top_level_and_in_sections()
     assert loaded.origins["pull.property_filter"].line == 1
 
 
-def test_a_top_level_rocketmq_flush_interval_applies_with_and_without_the_transient_store_pool() -> None:
+def test_flush_interval_commit_log_at_the_top_level_applies_with_and_without_transient_store_pool() -> None:
     """flushIntervalCommitLog counts with and without the transient store pool."""
     flush = load_text("flushIntervalCommitLog: 123\nflushCommitLogLeastPages: 7").config.flush
     assert (flush.flush_real_time.interval_ms, flush.commit_real_time.flush_interval_ms) == (123, 123)
@@ -137,7 +137,7 @@ def test_flush_keys_of_the_file_and_the_command_line_together_select_the_strateg
     assert low.with_overrides(["flush.strategy=mine"]).config.flush.strategy == "mine"
 
 
-def test_the_origin_of_each_value_is_recorded_and_the_command_line_overrides_environment_and_file(
+def test_the_command_line_overrides_environment_variables_which_override_the_configuration_file(
     tmp_path: Path,
 ) -> None:
     """``config show`` answers "why is it this?"."""
@@ -202,7 +202,7 @@ def test_the_error_about_a_malformed_list_names_its_key(text: str) -> None:
         load_config(overrides=[f"dispatchers={text}"], environ={})
 
 
-def test_overrides_can_be_added_to_a_loaded_configuration() -> None:
+def test_overriding_settings_of_a_loaded_configuration_creates_a_changed_copy() -> None:
     """The command line starts a second broker from the first one's configuration."""
     first = load_config(None, ["broker.name=a"], {})
     second = first.with_overrides(["broker.id=1"])
@@ -255,7 +255,7 @@ def test_errors_in_environment_variables_name_the_variable(variable: str, sugges
 
 
 @pytest.mark.parametrize("override", ["broker.name", "=x", "broker.nme=x", "listen.port=abc", "listen=1"])
-def test_errors_on_the_command_line_name_the_command_line(override: str) -> None:
+def test_the_error_about_an_invalid_override_on_the_command_line_begins_with_command_line(override: str) -> None:
     """The same messages as for a file, with their own place."""
     with pytest.raises(ConfigError, match=r"^command line: "):
         load_config(None, [override], {})
@@ -267,7 +267,7 @@ def test_two_spellings_of_a_key_on_the_command_line_are_refused() -> None:
         load_config(None, ["broker.name=a", "brokerName=b"], {})
 
 
-def test_listen_port_sets_the_name_servers_port_if_the_role_is_name_server() -> None:
+def test_the_setting_listen_port_is_the_name_server_port_if_the_configuration_is_for_a_name_server() -> None:
     """``flintmq namesrv --set listenPort=1`` is the name server's port."""
     config = load_config(None, ["listenPort=19876", "brokerName=x"], {}, role="namesrv").config
     assert (config.nameserver.port, config.listen.port, config.broker.name) == (19876, 10911, "x")

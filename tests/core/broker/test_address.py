@@ -92,7 +92,7 @@ def test_routes_cluster_info_and_system_topics_use_the_advertised_address() -> N
         assert routes.system_topics(viewpoint)[1] == wanted[0]
 
 
-def test_host_port_puts_ipv6_addresses_in_brackets() -> None:
+def test_the_function_host_port_puts_ipv6_addresses_in_brackets() -> None:
     assert host_port("10.0.0.1", 1) == "10.0.0.1:1"
     assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
     assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"
@@ -150,5 +150,5 @@ def test_host_names_and_ip_addresses_with_a_port_are_valid_broker_addresses(text
         ),
     ],
 )
-def test_empty_text_urls_and_addresses_without_a_valid_port_are_not_broker_addresses(text: str) -> None:
+def test_a_text_with_a_missing_or_invalid_host_or_port_is_not_a_broker_address(text: str) -> None:
     assert not is_address(text)

@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 
 
-def test_alarms_survive_encoding_as_an_entry_of_the_broker_runtime_info() -> None:
+def test_alarms_encoded_as_an_entry_of_the_broker_runtime_info_are_decoded_unchanged() -> None:
     """Numbers keep their kind: a message count is no 1000.0."""
     alarms = [
         Alarm("a.b", CRITICAL, "G", 'it is "full" | <b>', 1_000, "messages", 500, "store.path"),

@@ -38,7 +38,7 @@ def test_the_size_histograms_count_each_message_of_an_append_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_statistics_count_every_append_although_the_list_of_uncounted_appends_has_a_maximum_length() -> None:
+def test_statistics_count_every_append_even_if_more_appends_occur_than_the_buffer_can_hold() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures

@@ -58,7 +58,7 @@ def test_the_remaining_members_are_notified_when_a_member_leaves_or_disconnects(
     assert len(consumers) == 0
 
 
-def test_a_group_with_notifications_off_is_not_notified_of_membership_changes() -> None:
+def test_members_of_a_group_are_not_notified_of_membership_changes_if_notifications_are_disabled() -> None:
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
     consumers.register("g", a, "a", [T], notify=False)
@@ -119,7 +119,7 @@ def test_contradictory_subscriptions_of_group_members_are_reported(caplog: pytes
     assert info.conflicts() == ()
 
 
-def test_a_heartbeat_sets_the_properties_of_its_consumer_group_and_client() -> None:
+def test_the_consumer_table_stores_the_group_settings_and_the_client_version_from_a_heartbeat() -> None:
     consumers = ConsumerTable(ManualClock())
     consumers.register(
         "g",
@@ -237,7 +237,7 @@ def kept(*client_ids: str, group: str = "g") -> KeptGroup:
     return KeptGroup(group_name=group, client_ids=client_ids, subscriptions=[T])
 
 
-def test_consumers_that_return_after_a_broker_restart_cause_no_rebalance() -> None:
+def test_consumers_that_reconnect_after_a_broker_restart_cause_no_rebalance() -> None:
     """A rebalance after each heartbeat of the first half minute would move queues to and fro."""
     consumers = ConsumerTable(ManualClock())
     named: list[str] = []

@@ -69,7 +69,9 @@ def test_members_with_equal_subscriptions_and_settings_have_no_conflict() -> Non
         ),
     ],
 )
-def test_each_kind_of_difference_between_members_is_described(odd: Behaviour, about: str, said: str) -> None:
+def test_each_kind_of_difference_between_members_of_a_group_has_its_own_conflict_description(
+    odd: Behaviour, about: str, said: str
+) -> None:
     """Topics, expression, type of expression, message model, consume type, and where consuming begins."""
     found = find_conflicts({"a": USUAL, "odd": odd, "b": USUAL})
     assert [one.about for one in found] == [about]

@@ -56,7 +56,7 @@ def test_a_topic_that_a_member_no_longer_subscribes_to_is_removed_from_the_group
     assert group.find_subscription("U") is None
 
 
-def test_conflicts_of_subscriptions_name_the_members_that_differ_from_the_majority() -> None:
+def test_the_report_of_subscription_conflicts_names_the_members_that_differ_from_the_majority() -> None:
     """An operator must find the one client that was not updated."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):
@@ -68,7 +68,7 @@ def test_conflicts_of_subscriptions_name_the_members_that_differ_from_the_majori
     assert group.conflicts() == ()
 
 
-def test_the_last_heartbeat_sets_the_message_model_of_a_group_and_conflicting_members_are_named() -> None:
+def test_the_report_of_conflicts_names_the_member_whose_message_model_differs_from_the_majority() -> None:
     """A member that broadcasts beside others that share."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):

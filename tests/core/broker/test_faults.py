@@ -136,7 +136,9 @@ def test_an_alarm_about_failed_sends_ends_if_there_are_no_more_sends(watched: Wa
     assert not watched.faults.are_some
 
 
-def test_sends_refused_because_of_client_errors_raise_no_alarm(watched: Watched) -> None:
+def test_sends_refused_for_client_errors_or_faults_with_a_separate_alarm_raise_no_second_alarm(
+    watched: Watched,
+) -> None:
     """Faults that have an alarm of their own raise none here either."""
     for reason in ("topic.illegal", "message.too_large", "store.slave", "store.fenced"):
         watched.faults.refused(refusal(reason))

@@ -23,7 +23,7 @@ def fail() -> dict[str, str]:
     raise ValueError("no figures today")
 
 
-def test_a_plugins_source_of_runtime_figures_that_raises_is_skipped_and_counted() -> None:
+def test_a_plugins_source_of_runtime_figures_is_skipped_and_counted_if_it_raises_an_exception() -> None:
     """After the last failure that is allowed it is not called any more."""
     owner = PluginOrigin("mine", PluginSource.PROGRAM)
     part = Failures(2).of(owner, "flintmq_services", "a source of runtime figures", optional=True)

@@ -60,7 +60,7 @@ def test_a_message_arrival_wakes_only_the_held_pulls_of_its_queue() -> None:
     assert len(held.service) == 2
 
 
-def test_records_read_in_bulk_create_dispatch_requests_only_for_queues_with_a_held_pull() -> None:
+def test_a_bulk_read_of_records_creates_dispatch_requests_only_for_queues_with_a_held_pull() -> None:
     """A slave that catches up reads a long way of the log: it must not make objects for messages that no pull waits for."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -160,7 +160,7 @@ def test_closing_a_connection_drops_its_held_pulls_without_answering_them() -> N
     assert len(held.service) == 0
 
 
-def test_a_resumed_pull_can_be_held_again_by_its_own_callback() -> None:
+def test_the_callback_that_resumes_a_held_pull_can_hold_the_pull_again() -> None:
     held = Held()
     held.service.hold("T", 0, 0, held.channel, 1_000, lambda pull: held.hold(pull.queue_offset + 1) and None)
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0)])) == 1
@@ -253,7 +253,7 @@ def test_the_size_of_a_held_pull_request_includes_body_header_fields_and_filter_
     assert weigh(subscription=100 * long) == 101
 
 
-def test_a_wait_for_any_queue_of_a_topic_is_woken_once_by_an_arrival_in_one_of_the_queues() -> None:
+def test_a_held_pull_for_any_queue_of_a_topic_is_woken_once_by_a_message_in_one_of_the_queues() -> None:
     """Once; by no arrival in another topic, and beside the pulls of the queue itself."""
     held = Held()
     waits, other, pull = held.hold(0, queue_id=ANY_QUEUE), held.hold(0, queue_id=ANY_QUEUE), held.hold(7, queue_id=3)
@@ -264,7 +264,7 @@ def test_a_wait_for_any_queue_of_a_topic_is_woken_once_by_an_arrival_in_one_of_t
     assert len(held.service) == 0
 
 
-def test_a_wait_for_any_queue_of_a_topic_is_woken_by_records_read_in_bulk() -> None:
+def test_a_held_pull_for_any_queue_of_a_topic_is_woken_by_records_that_are_read_in_bulk() -> None:
     """A slave's copy of the log arrives so."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -275,7 +275,7 @@ def test_a_wait_for_any_queue_of_a_topic_is_woken_by_records_read_in_bulk() -> N
     assert held.resumed == [waits]
 
 
-def test_a_wait_for_any_queue_of_a_topic_is_woken_only_by_messages_that_match_its_filter() -> None:
+def test_a_held_pull_for_any_queue_of_a_topic_is_woken_only_by_messages_that_match_its_filter() -> None:
     held = Held()
     waits = held.hold(0, queue_id=ANY_QUEUE, message_filter=tag_filter("A", frozenset({7})))
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0, tags_code=8)])) == 0
@@ -283,7 +283,7 @@ def test_a_wait_for_any_queue_of_a_topic_is_woken_only_by_messages_that_match_it
     assert held.resumed == [waits]
 
 
-def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_topic_with_new_messages() -> None:
+def test_the_periodic_check_wakes_a_held_pull_for_any_queue_of_a_topic_that_has_new_messages() -> None:
     """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)

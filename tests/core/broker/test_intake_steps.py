@@ -60,7 +60,7 @@ def test_plugin_steps_process_an_incoming_message_in_order_until_one_step_accept
     assert steps.topic_prefixes == ("%R%",)
 
 
-def test_a_message_changed_by_a_plugin_step_that_declines_it_is_passed_changed_to_the_next_step() -> None:
+def test_a_plugin_step_that_declines_a_message_can_still_change_the_message_for_the_next_step() -> None:
     """A dead letter lies in another topic than it was sent to: later steps judge it by the new one."""
     moves, last = Step(prefixes=("%R%",), to="%D%g", takes=False), Step(prefixes=("%D%",))
     assert IntakeSteps([moves, last]).take(message("%R%g"))

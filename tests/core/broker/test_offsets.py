@@ -15,7 +15,7 @@ from flintmq.core.io.config_journal import ConfigJournal
 from flintmq.core.io.config_manager import JsonFile
 
 
-def test_a_commit_stores_an_offset_even_if_it_moves_backwards() -> None:
+def test_committing_an_offset_below_the_stored_offset_replaces_the_stored_offset() -> None:
     offsets = ConsumerOffsetManager()
     assert offsets.query("T", "g", 0) == -1
     offsets.commit("T", "g", 0, 5)

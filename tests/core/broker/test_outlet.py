@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_invalid_pulls_get_rocketmqs_codes_and_remarks_and_are_checked_in_rocketmqs_order(at: Outlet) -> None:
+def test_a_pull_with_several_errors_gets_the_response_code_and_remark_that_rocketmq_returns(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}
@@ -444,7 +444,7 @@ def test_a_long_poll_on_all_queues_of_a_topic_is_woken_by_a_new_message_in_any_o
     assert len(at.state.outlet.held) == 0
 
 
-def test_the_periodic_check_wakes_a_long_poll_on_all_queues_if_a_new_message_was_not_reported(at: Outlet) -> None:
+def test_the_periodic_check_wakes_a_long_poll_on_all_queues_if_a_message_notification_was_lost(at: Outlet) -> None:
     """The periodic check compares the ends of the topic's queues with those at the beginning of the wait."""
     at.put("before")
     held = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -484,7 +484,7 @@ def test_reading_a_queue_inside_the_broker_needs_no_consumer_group_and_no_read_p
     assert "G" not in at.state.groups
 
 
-def test_a_message_is_read_by_its_physical_offset(at: Outlet) -> None:
+def test_reading_by_physical_offset_returns_a_message_only_at_the_exact_start_of_its_record(at: Outlet) -> None:
     at.put("one", "two")
     found = at.outlet.read("T", 0, 1)
     assert isinstance(found, Found)

@@ -99,7 +99,7 @@ def test_a_compiled_sql92_filter_is_refused_after_sql92_is_switched_off() -> Non
     assert made.of("A", "TAG").matches_tags_code(65)
 
 
-def test_sql92_filters_use_the_precomputed_bit_maps_of_their_group_and_tag_filters_do_not() -> None:
+def test_sql92_filters_but_not_tag_filters_use_the_precomputed_bit_maps_of_their_consumer_group() -> None:
     """The service is made after the state of the broker; tag filters do not use it."""
     made, backing = Filters(), Backing()
     plain = made.of("a > 1")

@@ -89,7 +89,7 @@ def as_text(entries: list[tuple[str, str]], last: str) -> str:
 @example([("UNIQ_KEY", "AC11"), ("WAIT", "true"), ("TAGS", "TagA")], "")
 @example([("KEYS", "a b"), ("UNIQ_KEY", "AC11"), ("WAIT", "false"), ("TAGS", "TagA")], "\x02")
 @example([("UNIQ_KEY", "AC11")], "")
-def test_a_cached_parsed_suffix_of_a_property_string_gives_the_same_record_as_full_parsing(
+def test_parsing_a_property_string_with_a_cached_suffix_gives_the_same_properties_as_full_parsing(
     entries: list[tuple[str, str]], last: str
 ) -> None:
     text = as_text(entries, last)
@@ -125,7 +125,7 @@ def test_message_keys_are_never_taken_from_the_cached_properties_of_another_mess
     assert put(intake, text).properties_bytes == put(an_intake(), text).properties_bytes
 
 
-def test_ordinary_client_messages_use_the_cached_parsed_suffix_of_the_property_string() -> None:
+def test_the_cached_suffix_of_properties_is_used_for_messages_that_differ_only_in_the_unique_key() -> None:
     """The cache is worth its memory only if it works for the usual messages of clients."""
     intake = an_intake()
     for key in ("A1", "A2", "A3"):

@@ -40,7 +40,7 @@ def test_synchronous_and_asynchronous_masters_accept_writes_and_slaves_refuse_wr
         (SLAVE, 1, 7, "greater than the present epoch, 7; found 7"),
     ],
 )
-def test_a_role_change_that_is_invalid_or_has_an_older_epoch_has_no_effect(
+def test_a_role_change_is_refused_if_the_role_is_invalid_or_the_epoch_is_not_above_the_present_one(
     kind: str, broker_id: int, epoch: int | None, told: str
 ) -> None:
     """An order of an earlier epoch that comes late must not undo a later one."""
@@ -77,7 +77,7 @@ def test_a_broker_refuses_writes_after_a_failed_role_change() -> None:
     assert role.takes_writes
 
 
-def test_a_feature_for_masters_stops_on_demotion_to_slave_and_starts_on_promotion_to_master() -> None:
+def test_a_broker_feature_for_masters_stops_on_demotion_to_slave_and_starts_on_promotion_to_master() -> None:
     """It starts and stops once for each time that the condition begins to hold, however often the role changes meanwhile."""
     role, told = Role(), list[str]()
 
@@ -138,7 +138,9 @@ def test_a_promoted_slave_assigns_queue_offsets_after_those_of_its_master(tmp_pa
             assert [one.queue_offset for one in stored] == [2, 1, 0]
 
 
-def test_the_returned_broker_configuration_and_routes_show_the_role_after_a_role_change(tmp_path: Path) -> None:
+def test_the_broker_configuration_and_the_routes_sent_to_clients_show_the_role_after_a_role_change(
+    tmp_path: Path,
+) -> None:
     """By request 26, and by the routes of a broker that is its own name server; the configuration has the former role."""
 
     async def asked(broker: EmbeddedBroker) -> tuple[set[str], dict[int, str]]:

@@ -78,7 +78,7 @@ def test_delayed_messages_are_counted_per_level(stats: BrokerStats, clock: Manua
     assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
 
 
-def test_a_delivered_delayed_message_is_counted_in_the_get_statistics_of_its_delay_level(
+def test_a_delivered_delayed_message_is_counted_as_consumed_by_the_group_schedule_consumer(
     stats: BrokerStats, clock: ManualClock
 ) -> None:
     """RocketMQ shows delayed messages that were delivered under a group of their own."""
@@ -128,7 +128,9 @@ def test_counters_of_a_deleted_topic_or_group_are_removed(stats: BrokerStats) ->
     assert len(stats.table) == 2 + 2, "what is the broker's and T2's own is left"
 
 
-def test_append_times_are_reported_per_minute(stats: BrokerStats) -> None:
+def test_the_durations_of_appends_are_reported_as_a_histogram_and_as_quantiles_of_each_minute(
+    stats: BrokerStats,
+) -> None:
     """putMessageDistributeTime and putMessageEntireTimeMax of request 28."""
     stats.stored(records(("T", 0, 1), ("T", 0, 1)), 0.0004)
     stats.stored(records(("T", 0, 1)), 0.03)

@@ -294,7 +294,7 @@ def test_topic_names_valid_in_rocketmq_are_accepted() -> None:
         names.check_topic_name(topic)
 
 
-def test_system_topics_are_recognized_and_sends_to_forbidden_topics_refused() -> None:
+def test_system_topics_are_recognized_and_sends_to_forbidden_topics_are_refused() -> None:
     topics = manager()
     for topic in ("TBW102", "C", "b-a", "rmq_sys_x", "C_REPLY_TOPIC"):
         assert topics.is_system_topic(topic)
@@ -305,7 +305,7 @@ def test_system_topics_are_recognized_and_sends_to_forbidden_topics_refused() ->
     topics.check_not_forbidden("TBW102")
 
 
-def test_describe_formats_a_topic_configuration_as_rocketmq_does() -> None:
+def test_the_text_description_of_a_topic_configuration_has_the_format_of_rocketmq() -> None:
     assert TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=6).describe() == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"

@@ -102,7 +102,7 @@ def test_a_journal_sync_makes_entries_appended_by_a_previous_process_durable() -
     assert ConfigJournal(PATH, left).read() == ADDITIONS[:1]
 
 
-def test_a_failed_sync_makes_a_journal_unreliable_until_the_table_file_contains_its_entries() -> None:
+def test_a_failed_sync_marks_a_journal_as_unreliable_until_its_entries_are_in_the_table_file() -> None:
     """The kernel may call the pages clean that it could not write; the other file is one that it has not failed for."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)

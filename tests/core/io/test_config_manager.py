@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Words:
     return words
 
 
-def test_table_additions_in_the_journal_survive_a_restart_even_if_no_table_file_exists(tmp_path: Path) -> None:
+def test_table_entries_that_only_the_journal_file_contains_survive_a_restart(tmp_path: Path) -> None:
     """A broker that is killed behind a thousand new topics finds them again."""
     words = Words(tmp_path)
     assert not words.load()
@@ -158,7 +158,7 @@ def test_replacing_a_table_with_invalid_content_leaves_the_table_unchanged(tmp_p
     assert words.table == {"b": "2"}
 
 
-def test_the_error_about_a_table_of_the_wrong_type_names_the_file(tmp_path: Path) -> None:
+def test_the_error_about_a_file_whose_table_is_not_a_json_object_names_the_file(tmp_path: Path) -> None:
     """The operator must learn which of the files is wrong."""
     (tmp_path / "words.json").write_text('{"words": 7, "dataVersion": {"counter": 1}}')
     with pytest.raises(StoreFormatError, match=r"words\.json"):

@@ -17,7 +17,7 @@ def test_importing_the_broker_does_not_import_numpy() -> None:
     assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
-def test_the_first_call_of_ready_imports_numpy_in_a_background_thread() -> None:
+def test_the_first_call_of_the_function_ready_starts_the_numpy_import_in_a_background_thread() -> None:
     program = """
 import threading
 from flintmq.core.io import lazy_numpy

@@ -49,7 +49,7 @@ def test_json_numbers_and_booleans_written_as_strings_are_accepted_as_in_fastjso
         ([], "the value", "an object"),
     ],
 )
-def test_a_type_error_names_the_path_and_the_value_and_the_expected_type(
+def test_a_json_type_error_contains_the_path_of_the_field_and_its_value_and_the_expected_type(
     value: object, field: str, wanted: str
 ) -> None:
     """The path to it, what stands there, and what should."""
@@ -59,7 +59,7 @@ def test_a_type_error_names_the_path_and_the_value_and_the_expected_type(
     assert f"must be {wanted}" in found.value.args[0]
 
 
-def test_a_long_value_is_shortened_in_the_error() -> None:
+def test_a_long_value_is_shortened_in_the_text_of_a_json_type_error() -> None:
     """A body of a megabyte must not come back in the answer."""
     with pytest.raises(JsonTypeError) as found:
         read_as({"name": ["x" * 10_000]}, Body)

@@ -107,7 +107,7 @@ def test_an_error_of_a_plugin_even_a_system_exit_is_counted_and_not_raised() -> 
 
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
-def test_tasks_started_during_the_creation_of_a_plugins_object_are_attributed_to_the_plugin(
+def test_tasks_started_while_a_plugin_creates_an_object_are_attributed_to_this_plugin(
     owner: PluginOrigin, calling: PluginOrigin | None
 ) -> None:
     """The plugin must also be known in a task that the part starts."""
@@ -124,7 +124,7 @@ def test_tasks_started_during_the_creation_of_a_plugins_object_are_attributed_to
     assert asyncio.run(make()) == calling
 
 
-def test_an_error_raised_while_a_plugins_object_is_created_is_recorded_and_raised_again() -> None:
+def test_an_error_raised_while_an_object_of_a_plugin_is_created_is_recorded_and_raised_again() -> None:
     made = part()
     with pytest.raises(KeyError), made.making():
         raise KeyError("settings")

@@ -379,7 +379,9 @@ def test_a_plugin_that_raises_in_a_broker_hook_does_not_stop_the_broker(
     assert "raised in flintmq_broker_starting" in caplog.text
 
 
-def test_the_error_about_a_failed_factory_names_the_plugin_and_its_line(make_module: MakeModule) -> None:
+def test_the_error_about_a_dispatcher_factory_that_raises_names_the_plugin_and_its_config_line(
+    make_module: MakeModule,
+) -> None:
     """The author of the plugin must learn where the factory failed, as with hooks."""
     body = """
     class P:
@@ -403,7 +405,7 @@ def test_an_error_of_a_built_in_plugin_stops_a_starting_broker_but_not_a_running
     assert kernel.describe()[0].errors == 2
 
 
-def test_every_registration_hook_has_a_registry_and_every_broker_hook_is_called() -> None:
+def test_the_kernel_calls_every_declared_plugin_hook_and_no_other_hook() -> None:
     """A spec that is documented but never called would be a promise nobody keeps."""
     specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     registering = {name for name in specs if not name.startswith("flintmq_broker_")}

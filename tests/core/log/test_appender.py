@@ -113,7 +113,7 @@ def unwritable() -> list[MessageExtBrokerInner]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_message_with_an_unencodable_value_is_refused_and_messages_appended_with_it_are_stored(
+def test_an_unencodable_message_is_refused_and_other_messages_of_the_same_append_are_stored(
     tmp_path: Path, at: int
 ) -> None:
     """A field out of range comes from a client; it must not take the messages appended with it, nor leave a hole."""
@@ -234,7 +234,7 @@ def test_no_message_of_a_batch_is_stored_if_a_property_of_one_message_cannot_be_
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_a_message_with_the_property_wait_set_to_false_is_flushed_like_a_message_without_it(tmp_path: Path) -> None:
+def test_the_message_property_wait_does_not_change_whether_a_message_is_flushed_to_disk(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED

@@ -21,7 +21,7 @@ def test_an_appended_record_becomes_readable_when_it_is_durable(tmp_path: Path) 
         assert (log.flushed_offset_bytes, log.max_offset_bytes, told) == (end, end, [end])
 
 
-def test_the_first_append_after_a_recovery_allocates_disk_space_for_the_last_log_file_again(tmp_path: Path) -> None:
+def test_the_first_append_after_a_recovery_allocates_the_disk_space_of_the_last_log_file(tmp_path: Path) -> None:
     """Another maker's file may be sparse, and a write into a hole of a full disk would end the process."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log = store.commit_log

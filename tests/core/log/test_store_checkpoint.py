@@ -39,14 +39,14 @@ def test_a_flushed_checkpoint_is_read_back_after_a_power_cut() -> None:
 @pytest.mark.parametrize(
     ("physic_ms", "logics_ms", "minimum_ms"), [(10_000, 20_000, 7_000), (9_000, 5_000, 2_000), (1, 1, 0)]
 )
-def test_the_checkpoint_minimum_is_the_older_of_log_and_queue_times_minus_3_seconds(
+def test_the_checkpoint_minimum_is_3_seconds_before_the_older_of_its_log_and_queue_timestamps(
     physic_ms: int, logics_ms: int, minimum_ms: int
 ) -> None:
     """RocketMQ's slack: store times of one file need not be in order."""
     assert written(physic_ms, logics_ms)[1].min_timestamp_ms == minimum_ms
 
 
-def test_a_rewind_of_the_checkpoint_is_durable_and_never_moves_times_forward() -> None:
+def test_a_checkpoint_rewind_survives_a_power_cut_and_never_increases_the_checkpoint_time() -> None:
     """Units that a recovery is about to write again must not be vouched for when it crashes."""
     disk, checkpoint = written(50_000, 50_000)
     checkpoint.rewind(60_000)

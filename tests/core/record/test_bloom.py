@@ -69,7 +69,7 @@ def test_filter_sizes_follow_rocketmqs_formula() -> None:
             BloomFilter(*wrong)
 
 
-def test_bit_positions_of_a_bloom_filter_of_another_size_are_invalid() -> None:
+def test_a_bloom_filter_rejects_bit_positions_computed_for_a_filter_of_a_different_size() -> None:
     """After a change of the configuration the stored positions mean something else."""
     small, large = BloomFilter(20, 32), BloomFilter(20, 64)
     assert not large.is_valid(small.positions("g"))

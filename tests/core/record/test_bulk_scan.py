@@ -290,7 +290,7 @@ def test_record_fields_read_in_bulk_equal_the_fields_of_the_dispatch_requests(sp
     assert all(list(part.key_row) == sorted(part.key_row) for part in columns)
 
 
-def test_a_bulk_read_of_record_fields_ends_at_the_last_whole_record_before_the_limit() -> None:
+def test_a_bulk_read_of_record_fields_excludes_a_record_that_extends_beyond_the_end_offset() -> None:
     """A slave may have acknowledged half a record: it is not read."""
     log = log_of(image_of([PLAIN] * 3))
     second = next(log.requests(0, 1)).message_size_bytes * 2

@@ -22,7 +22,7 @@ from flintmq.core.record.sys_flag import BORN_HOST_V6, HOSTS_V6, STORE_HOST_V6
 from flintmq.tests.support.records import HOST_V4, HOST_V6, RecordFields
 
 
-def test_the_record_header_has_the_field_offsets_and_sizes_of_the_code_of_rocketmq() -> None:
+def test_record_header_fields_have_the_same_offsets_and_sizes_as_in_rocketmqs_source_code() -> None:
     """The numbers that RocketMQ's own code has."""
     assert HEAD_V4.size == 88
     assert RECORD_MIN_BYTES == 91

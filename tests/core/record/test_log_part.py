@@ -80,7 +80,7 @@ def test_checking_64_mib_of_zeros_asks_the_system_for_file_holes_at_most_12_time
     assert part.asked <= 12
 
 
-def test_searching_zero_bytes_for_records_takes_at_most_6_times_as_long_as_comparing_the_bytes() -> None:
+def test_searching_a_zero_filled_buffer_takes_at_most_6_times_as_long_as_comparing_it_with_zeros() -> None:
     """Zeros are compared and not searched: a search for magics, or for the last other byte, costs 30 times as much."""
     size = 32 * 1024 * KIB
     part = Part(bytes(size))

@@ -20,7 +20,7 @@ def values(columns: RecordColumns) -> list[tuple[object, ...]]:
     return [*zip(topics, rows, strict=True), *keys]
 
 
-def test_a_record_batch_has_equal_columns_if_built_from_dispatch_requests_or_read_from_the_log(tmp_path: Path) -> None:
+def test_a_record_batch_read_from_the_log_equals_a_record_batch_built_from_dispatch_requests(tmp_path: Path) -> None:
     """A dispatcher that works with columns must not care where a batch comes from."""
     lazy_numpy.load()
     sent = [

@@ -8,7 +8,7 @@ from flintmq.core.record.rows import rows_struct
 
 
 @pytest.mark.parametrize("rows", [1, 2, 64, 65, 4_096])
-def test_rows_of_fields_are_packed_without_padding_and_unpacked_unchanged(rows: int) -> None:
+def test_a_struct_for_many_rows_packs_fields_without_padding_and_unpacks_them_unchanged(rows: int) -> None:
     fields = [field for row in range(rows) for field in (row, b"%05d" % row, -row)]
     packed = rows_struct(rows, "i%dsq", 5).pack(*fields)
     assert len(packed) == 17 * rows

@@ -189,7 +189,7 @@ def test_bulk_parsing_returns_the_properties_tags_keys_and_uniq_key_of_each_mess
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_messages_that_differ_only_in_uniq_key_keep_their_own_uniq_keys(ids: list[str]) -> None:
+def test_bulk_parsing_returns_the_uniq_key_of_each_message_if_all_other_properties_are_equal(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)
@@ -365,7 +365,7 @@ def test_transaction_bits_of_sys_flag_are_read_and_removed() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5))
-def test_a_batch_message_id_lists_the_ids_of_its_messages_separated_by_commas(offsets: list[int]) -> None:
+def test_the_message_id_of_a_batch_is_the_comma_separated_list_of_the_ids_of_its_messages(offsets: list[int]) -> None:
     """A client takes the answer apart at the commas."""
     host = pack_host("127.0.0.1", 10911).hex().upper()
     assert batch_message_id(host, offsets).split(",") == [offset_message_id(host, one) for one in offsets]
@@ -390,7 +390,7 @@ def test_a_single_property_found_in_the_raw_bytes_equals_its_value_after_parsing
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
 @pytest.mark.parametrize("alike", [True, False])
-def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) -> None:
+def test_may_wait_is_true_for_a_batch_that_contains_a_delayed_or_transactional_message(name: str, alike: bool) -> None:
     """Steps look at the members of such a batch only."""
     before, behind = b"TAGS\x01a\x02UNIQ_KEY\x01", b"\x02WAIT\x01true"
     for first, last in ((before, behind), (b"%b\x011\x02%b" % (name.encode(), before), behind)):

@@ -39,7 +39,7 @@ def test_only_a_record_with_queue_offset_0_restarts_a_queue_that_already_has_mes
     assert begins_again(queue_offset, end) is again
 
 
-def test_deletion_records_are_found_in_each_of_the_three_forms_of_a_record_batch(tmp_path: Path) -> None:
+def test_deletion_records_are_found_in_record_batches_of_append_units_or_requests_or_columns(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

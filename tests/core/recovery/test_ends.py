@@ -24,7 +24,7 @@ def test_the_file_with_the_end_positions_of_log_and_queues_is_read_back_unchange
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_end_positions_of_a_used_store_are_not_marked_as_a_clean_stop_and_omit_deleted_queues(
+def test_stored_end_positions_are_not_treated_as_a_clean_stop_after_the_store_has_been_used(
     tmp_path: Path,
 ) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""

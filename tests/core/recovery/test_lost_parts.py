@@ -237,7 +237,7 @@ def diff(before: State, now: State) -> str:
 
 @given(st.data())
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_damaged_file_or_folder_of_a_store_is_rebuilt_or_reported_or_prevents_the_start(
+def test_a_broker_rebuilds_or_reports_a_damaged_file_or_folder_of_its_store_or_refuses_to_start(
     stores: Stores, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     killed = data.draw(st.booleans(), "killed")

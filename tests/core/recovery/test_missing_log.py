@@ -105,7 +105,7 @@ def test_a_start_after_a_crash_accepts_the_loss_of_unsynced_log_files(root: Path
         assert found < COUNT
 
 
-def test_a_start_without_log_files_deletes_the_consume_queues_if_the_setting_compat_is_strict(root: Path) -> None:
+def test_a_start_without_log_files_deletes_the_consume_queues_in_strict_compatibility_mode(root: Path) -> None:
     """Queues without a log are deleted."""
     shutil.rmtree(root / "commitlog")
     with opened(root, **SIZES, compat="strict") as store:

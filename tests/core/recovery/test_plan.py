@@ -96,7 +96,9 @@ def test_the_recovery_plan_after_a_clean_stop_changes_nothing(crashed: Path) -> 
     assert plan.indexed_from_offset_bytes is None
 
 
-def test_recovery_begins_an_epoch_of_the_log_after_a_power_cut_but_not_after_a_kill(crashed: Path) -> None:
+def test_recovery_starts_a_new_epoch_of_the_log_after_a_power_failure_but_not_after_a_process_kill(
+    crashed: Path,
+) -> None:
     """Only the latter may have taken acknowledged records, so only then an epoch begins and the log is written again."""
     powered = plan_of(crashed)
     boot_path(crashed).write_text(OS_DISK.incarnation(crashed))
@@ -160,7 +162,7 @@ def test_recovery_rebuilds_the_index_files_that_refer_to_a_record_cut_from_the_l
     assert plan.because == "the index is rebuilt from position 0, and the scan includes that part"
 
 
-def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:
+def test_recovery_does_not_rebuild_a_missing_index_after_a_clean_stop(crashed: Path) -> None:
     """Records without keys leave its last file far behind the log's end: that is no reason to walk the log from there."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use

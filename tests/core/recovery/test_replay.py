@@ -70,7 +70,7 @@ def test_at_a_start_each_dispatcher_gets_all_records_after_its_committed_positio
     assert all_of_it.got == silent.got == []
 
 
-def test_a_dispatcher_that_reads_the_log_itself_is_given_the_missing_offset_range_and_no_records(
+def test_a_dispatcher_that_reads_the_log_itself_gets_an_offset_range_instead_of_records_at_a_start(
     tmp_path: Path, offsets: list[int]
 ) -> None:
     """A landing zone that was off for days must not keep the broker from starting."""

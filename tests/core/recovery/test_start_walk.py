@@ -78,7 +78,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_the_log_scan_at_a_start_counts_the_records_of_an_undamaged_log(log: Log) -> None:
+def test_the_startup_log_scan_counts_the_records_of_an_undamaged_log(log: Log) -> None:
     """Half messages are records, but none that a queue has."""
     log.add(10)
     log.add(2, sys_flag=TRANSACTION_PREPARED)
@@ -138,7 +138,7 @@ def test_the_log_scan_skips_damage_before_valid_records_but_ends_at_the_damage_i
     assert (strict.cut.offset_bytes, strict.cut.damaged, strict.records) == (bad, True, 2)
 
 
-def test_records_after_the_log_end_with_timestamps_before_the_last_record_are_reported_as_stale(log: Log) -> None:
+def test_a_record_after_the_log_end_is_reported_as_stale_if_it_is_older_than_the_last_log_record(log: Log) -> None:
     """A recovery of RocketMQ leaves them: they were cut, and the log went on before them."""
     log.add(3)
     end = len(log.raw)
@@ -161,7 +161,7 @@ def test_the_log_is_cut_at_the_start_of_a_file_that_contains_only_a_torn_record(
     assert found.records == 5
 
 
-def test_the_log_scan_at_a_start_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> None:
+def test_the_startup_log_scan_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> None:
     """Behind it queues are written again; a clock that went back makes times say nothing."""
     log.add(6)
     found = log.walk(trusted_ms=log.now_ms - 2)

@@ -116,7 +116,7 @@ def test_files_not_yet_synced_or_dispatched_are_kept() -> None:
     needed_from=st.integers(0, 26_000),
     retention_bytes=st.one_of(st.just(0), st.integers(1, 30_000)),
 )
-def test_the_files_chosen_for_deletion_equal_those_of_a_simple_model(
+def test_files_chosen_for_deletion_equal_the_choice_of_a_simple_reference_implementation(
     ages: list[int | None],
     hour: int,
     delete: bool,
@@ -148,7 +148,7 @@ def test_the_files_chosen_for_deletion_equal_those_of_a_simple_model(
         assert end - found[-1].file.end_offset_bytes >= retention_bytes
 
 
-def test_log_files_not_yet_consumed_are_kept_up_to_hold_max_bytes() -> None:
+def test_log_files_that_a_group_has_not_consumed_are_kept_up_to_the_size_limit_hold_max_bytes() -> None:
     """A dead group must not fill the disk for ever."""
     policy = replace(POLICY, hold_until_consumed=True, hold_max_bytes=5000)
     file = files(80)[0]
@@ -226,7 +226,7 @@ def test_a_disk_whose_usage_is_unknown_causes_no_deletion() -> None:
     enough=st.integers(0, 2**40),
     minimum=st.integers(0, 2**40),
 )
-def test_a_disk_too_full_for_writes_gets_forced_deletion_if_forced_cleaning_is_on(
+def test_a_disk_too_full_for_writes_allows_deletion_of_unexpired_files_if_forced_cleaning_is_on(
     used: int, free: int, enough: int, minimum: int
 ) -> None:
     """Whoever refuses writes must also try to make room."""
@@ -241,7 +241,7 @@ def test_a_disk_too_full_for_writes_gets_forced_deletion_if_forced_cleaning_is_o
         assert space.full is None
 
 
-def test_delete_hours_reserved_time_and_maximum_disk_ratio_are_taken_from_the_configuration() -> None:
+def test_the_delete_hours_and_reserved_time_and_maximum_disk_ratio_are_read_from_the_configuration() -> None:
     """Hours are local and several; a ratio out of range is the nearest within, as RocketMQ takes it."""
     policy = RetentionPolicy.of(StoreSection(delete_when="4;16", file_reserved_hours=1, disk_max_used_ratio=99))
     assert policy.delete_hours == {4, 16}

@@ -80,7 +80,7 @@ def test_a_topic_route_contains_a_broker_from_its_registration_until_its_unregis
     assert names.routes.cluster_info() == ClusterInfo()
 
 
-def test_a_slave_registration_returns_its_master_and_adds_no_topics() -> None:
+def test_registering_a_slave_returns_the_address_of_its_master_and_adds_no_topics() -> None:
     names = Names()
     assert names.register("a", 1, "h:2", TopicConfig(topic_name="S")) == RegisterResult()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_registering_single_topics_needs_a_new_data_version_and_removes_no_other_topics() -> None:
+def test_a_registration_of_a_single_topic_requires_a_new_data_version_and_keeps_other_topics() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -191,7 +191,7 @@ def test_unregistering_a_broker_with_a_wrong_name_or_address_removes_nothing() -
     assert names.addresses("T") == [{0: "h:1"}]
 
 
-def test_filter_servers_are_kept_per_broker_address() -> None:
+def test_filter_servers_of_a_broker_are_kept_if_its_next_registration_does_not_mention_them() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"), filters=["f:1"])
     names.register("a", 0, "h:1")
@@ -225,7 +225,7 @@ def test_a_broker_that_changes_its_cluster_leaves_the_former_cluster() -> None:
     assert names.routes.cluster_info().cluster_addr_table == {"D": ["a"]}
 
 
-def test_write_permission_is_wiped_and_restored() -> None:
+def test_the_write_permission_of_a_broker_is_wiped_from_its_topics_and_restored_on_request() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=7), TopicConfig(topic_name="U"))
     names.register("b", 0, "h:2", TopicConfig(topic_name="T"))
@@ -240,7 +240,7 @@ def test_write_permission_is_wiped_and_restored() -> None:
     assert names.routes.topics.wipe_write_perm("none") == 0
 
 
-def test_write_permission_stays_wiped_after_a_new_registration() -> None:
+def test_the_wiped_write_permission_of_a_broker_is_not_restored_by_a_new_registration() -> None:
     """A drained broker must get no messages again because somebody makes a topic."""
     names, channel = Names(), RecordingChannel()
     t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
@@ -279,7 +279,7 @@ def test_a_topic_is_deleted_in_all_clusters_or_in_the_named_cluster() -> None:
     assert names.routes.topics.topics() == []
 
 
-def test_a_broker_that_registers_under_a_new_name_is_removed_from_its_former_name() -> None:
+def test_the_address_of_a_broker_that_registers_under_a_new_name_is_removed_from_its_old_name() -> None:
     """Nobody would ever forget the other one: it is known by the address, which is alive."""
     names, connection = Names(), RecordingChannel()
     topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=6)

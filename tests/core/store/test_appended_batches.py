@@ -136,7 +136,7 @@ STEPS = st.lists(st.one_of(st.lists(members(), min_size=1, max_size=3), st.integ
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
 @settings(max_examples=examples(30))
-def test_each_message_of_a_batch_that_becomes_readable_step_by_step_is_dispatched_once_in_order(
+def test_messages_of_a_batch_are_dispatched_once_and_in_order_if_parts_become_readable_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, kind: type[Recorder], forget: bool, steps: list[list[Members] | int]
 ) -> None:
     """A slave's acknowledgement, a sync or a commit may end within a batch, or within a record: each message is dispatched

@@ -235,7 +235,7 @@ def test_sends_are_refused_while_the_consume_queue_dispatcher_raises_an_exceptio
     store.close()
 
 
-def test_an_exception_raised_by_an_arrival_listener_does_not_stop_dispatch(
+def test_dispatch_continues_after_the_listener_that_wakes_held_pulls_raises_an_exception(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Held pulls have deadlines; dispatch has none. Told once, not with each batch."""

@@ -182,7 +182,7 @@ def test_dispatching_a_backlog_in_bulk_writes_the_same_queue_and_index_bytes_as_
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-def test_records_are_dispatched_one_by_one_if_the_consume_queues_fail_on_a_bulk_batch(
+def test_records_are_dispatched_one_by_one_if_a_bulk_write_to_the_consume_queues_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in the bulk way must not keep messages from their queues."""

@@ -213,7 +213,7 @@ def test_existing_ext_files_are_still_read_after_writing_ext_files_is_switched_o
         assert offsets(store, TagFilter(frozenset({tags_hash("A")}))) == [0, 3, 6, 7, 10, 13]
 
 
-def test_a_filter_gets_the_bit_map_of_each_message(tmp_path: Path) -> None:
+def test_a_message_filter_gets_the_bit_map_that_the_ext_file_stores_for_each_message(tmp_path: Path) -> None:
     """That is what they are for; a message stored without one is judged by its tags code."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 10)
@@ -227,7 +227,7 @@ def test_a_filter_gets_the_bit_map_of_each_message(tmp_path: Path) -> None:
         assert wanted.asked == [tags_hash("A"), tags_hash("B")]
 
 
-def test_messages_pass_every_filter_if_their_ext_files_were_deleted(tmp_path: Path) -> None:
+def test_a_tag_filter_excludes_no_message_whose_ext_file_was_deleted(tmp_path: Path) -> None:
     """Nothing that can be consumed may be hidden: the client looks at the tag itself."""
     with opened(tmp_path, **ON) as store:
         fill(store, 5)

@@ -83,7 +83,9 @@ def test_dispatching_the_deletion_record_of_a_topic_deletes_only_the_queues_of_t
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_queue_keeps_no_units_from_before_the_deletion_of_its_topic(queues: ConsumeQueueTable, form: str) -> None:
+def test_a_consume_queue_has_no_units_of_messages_stored_before_its_topic_was_deleted(
+    queues: ConsumeQueueTable, form: str
+) -> None:
     """Behind a deletion the queue begins with what is there, though the offset would go on where the old one ended."""
     queues.dispatch(FORMS[form]([*(request(n, n) for n in range(5)), deleted(5), request(20, 5), request(21, 6)]))
     assert positions(queues) == {5: 20, 6: 21}

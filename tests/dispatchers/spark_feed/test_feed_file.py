@@ -149,7 +149,7 @@ while True:
 """
 
 
-def test_a_concurrent_reader_gets_complete_log_positions_that_never_decrease(
+def test_reading_log_positions_during_concurrent_writes_gives_complete_values_that_never_decrease(
     tmp_path: Path,
 ) -> None:
     """The seqlock's promise, against another process that writes without a pause; a kill leaves a whole file behind."""

@@ -51,7 +51,7 @@ class Landing:
         self.closed += 1
 
 
-def test_the_spark_feed_passes_the_test_kit_for_dispatchers() -> None:
+def test_the_spark_feed_dispatcher_passes_the_conformance_checks_for_dispatchers() -> None:
     """Repeats after a crash, overlaps and any cut into batches give the same."""
     check_dispatcher(
         lambda: SparkFeed(Publisher(), Landing()), observe=lambda feed: (feed.end_offset_bytes, feed.messages)

@@ -36,7 +36,7 @@ def publish(topic: str) -> Need:
     return Need(topic, Permission.PUB)
 
 
-def test_permissions_of_named_topics_and_groups_override_the_default_permission_of_an_account() -> None:
+def test_permissions_for_single_topics_and_groups_override_the_default_permissions_of_an_account() -> None:
     """Also where they take away what the default gives."""
     found = account(defaultTopicPerm="ANY", topicPerms=("Bills=DENY",), groupPerms=("billing=SUB",))
     subscribed = Need("billing", Permission.SUB, is_group=True)
@@ -118,7 +118,7 @@ def segment(draw: st.DrawFn, maximum: int, base: int) -> tuple[str, set[int] | r
 
 
 @given(st.lists(segment(255, 10), min_size=4, max_size=4), st.lists(BYTE, min_size=4, max_size=4))
-def test_an_ipv4_pattern_matches_an_address_exactly_if_each_segment_matches(
+def test_an_ipv4_pattern_matches_an_address_if_and_only_if_every_segment_matches(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """`*`, ranges and lists in any segment; the address is inside exactly when each of its numbers is."""
@@ -131,7 +131,7 @@ def test_an_ipv4_pattern_matches_an_address_exactly_if_each_segment_matches(
 
 
 @given(st.lists(segment(0xFFFF, 16), min_size=8, max_size=8), st.lists(GROUP, min_size=8, max_size=8))
-def test_an_ipv6_pattern_matches_an_address_exactly_if_each_segment_matches(
+def test_an_ipv6_pattern_matches_an_address_if_and_only_if_every_segment_matches(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """The same with eight groups of hexadecimal digits."""

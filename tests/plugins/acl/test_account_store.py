@@ -119,7 +119,7 @@ def test_an_account_file_that_other_users_can_read_is_refused(
         "{",
     ],
 )
-def test_an_error_in_an_account_file_contains_no_secret(tmp_path: Path, text: str) -> None:
+def test_the_error_message_about_an_invalid_account_file_contains_no_secret(tmp_path: Path, text: str) -> None:
     """A half-read file would lock people out or let them in; the message goes into logs, so it holds no secret."""
     path = write(tmp_path / "plain_acl.yml", text)
     with pytest.raises(ConfigError) as raised:

@@ -69,7 +69,9 @@ def test_a_sync_master_without_any_slave_has_an_alarm(alarms: Alarms, tmp_path: 
         assert found.message.startswith("no slave has followed for 31 s")
 
 
-def test_a_slave_far_behind_has_an_alarm_until_it_has_caught_up(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_master_has_an_alarm_about_a_slave_that_lags_far_behind_until_the_slave_catches_up(
+    alarms: Alarms, tmp_path: Path
+) -> None:
     """It is connected, and its report is old: nothing comes through, and the connection has not ended yet."""
     settings = ["ha.slave_fallbehind_max_bytes=10000"]
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, settings=settings, with_faults=True) as cluster:

@@ -242,7 +242,7 @@ def test_dispatch_far_behind_the_commit_log_raises_an_alarm_until_dispatch_catch
         assert after == []
 
 
-def test_a_blocked_event_loop_raises_an_alarm_for_five_minutes(alarms: Alarms) -> None:
+def test_an_alarm_is_raised_for_five_minutes_after_the_event_loop_was_blocked(alarms: Alarms) -> None:
     """Somebody's code blocks it once: everybody waited, and nothing else is wrong."""
     clock = VirtualClock()
     noticed = threading.Event()

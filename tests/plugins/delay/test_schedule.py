@@ -238,7 +238,7 @@ def test_one_call_of_run_due_delivers_at_most_a_fixed_number_of_messages(monkeyp
     assert delays.delivered == 3
 
 
-def test_delay_offsets_are_written_after_their_deliveries_are_on_disk(tmp_path: Path) -> None:
+def test_delay_offsets_are_written_to_disk_only_after_the_delivered_messages_are_on_disk(tmp_path: Path) -> None:
     """Under a steady load the log's end is never on disk: what was delivered before it was synced is written all the same."""
     file = JsonFile(tmp_path / "delayOffset.json")
     store = FakeStore()

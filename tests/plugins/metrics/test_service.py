@@ -145,7 +145,7 @@ def test_a_broker_whose_store_failed_to_sync_passes_healthz_and_fails_readyz(tmp
     live(tmp_path, work)
 
 
-def test_a_broker_with_a_full_disk_stays_ready(tmp_path: Path) -> None:
+def test_readyz_returns_200_if_the_disk_of_the_broker_is_full(tmp_path: Path) -> None:
     """A broker that is taken off the network for it could never be emptied."""
 
     async def work(broker: Broker) -> None:
@@ -255,7 +255,7 @@ class CountsPlugin:
         (lambda: 7, 0, "not iterable"),
     ],
 )
-def test_invalid_figures_of_plugin_services_are_counted_as_errors_of_these_services(
+def test_invalid_metric_values_of_a_plugin_service_are_counted_as_errors_of_that_plugin(
     tmp_path: Path, told: Any, shown: int, error: str
 ) -> None:
     """Whatever one returns, the broker's own figures are told, and there are only so many."""

@@ -188,7 +188,9 @@ def test_a_broker_registers_again_after_each_change_of_its_role(tmp_path: Path) 
     asyncio.run(live())
 
 
-def test_the_order_flags_of_topics_do_not_change_while_one_name_server_has_not_answered(tmp_path: Path) -> None:
+def test_order_flags_of_topics_do_not_change_while_the_first_of_two_name_servers_has_not_answered(
+    tmp_path: Path,
+) -> None:
     """While the first name server is asked again, the configuration of the second does not count: no topic changes."""
 
     async def live() -> None:

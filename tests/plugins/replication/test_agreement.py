@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_the_epoch_cause_stays_recovered_if_a_broker_becomes_master_before_writing_a_record(
+def test_promotion_to_master_right_after_a_crash_recovery_keeps_recovery_as_the_epoch_cause(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

@@ -41,7 +41,7 @@ def sealed_pair(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> Pair:
 
 
 @pytest.mark.parametrize("piece_bytes", [0, 1, 7, 4096])
-def test_the_slaves_log_becomes_equal_to_the_masters(pair: Pair, piece_bytes: int) -> None:
+def test_the_log_of_a_slave_becomes_equal_to_the_log_of_its_master(pair: Pair, piece_bytes: int) -> None:
     """However the network cuts the stream, and through several files, blank ends included."""
     fill(pair.master, 8)
     pair.settle(piece_bytes)
@@ -132,7 +132,7 @@ def test_a_slave_that_needs_deleted_records_is_refused(pair: Pair) -> None:
 # RocketMQ's stream
 
 
-def test_the_recorded_stream_of_rocketmq_is_decoded_and_encoded_unchanged() -> None:
+def test_a_replication_stream_recorded_from_rocketmq_is_decoded_and_encoded_unchanged() -> None:
     """What a real master and a real slave said to each other is read as they meant it."""
     path = _golden()
     if path is None:
@@ -347,7 +347,9 @@ def test_appending_raw_bytes_that_cross_the_end_of_a_log_file_is_refused(stores:
         slave.commit_log.append_raw(len(raw), bytes(4096), 0)
 
 
-def test_the_replication_secret_is_not_in_any_repr(sealed: LinkSettings) -> None:
+def test_the_replication_secret_does_not_appear_in_the_repr_of_replication_settings_or_keys(
+    sealed: LinkSettings,
+) -> None:
     """Settings are printed and logged."""
     assert SECRET.decode() not in repr(sealed)
     keys = Keys.derive(SECRET, b"n" * 32, b"m" * 32)

@@ -170,7 +170,7 @@ def test_a_slave_applies_consumer_offsets_at_once_if_its_master_does_not_report_
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
 
 
-def test_a_slave_removes_queues_offsets_and_statistics_of_topics_and_groups_deleted_on_its_master(state: Any) -> None:
+def test_a_slave_removes_queues_and_offsets_and_statistics_of_topics_and_groups_its_master_deleted(state: Any) -> None:
     """Deleted topics would keep a map, a file and a folder for each queue, for ever, and deleted groups their offsets: a group
     that is made again after a promotion would begin where the old one ended."""
     stats = state.stats

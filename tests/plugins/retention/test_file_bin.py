@@ -42,7 +42,7 @@ class Later(Executor):
             self.waiting.pop(0)()
 
 
-def test_files_are_deleted_in_order_and_a_failed_deletion_stops_the_deletion_of_later_files(
+def test_files_that_wait_for_deletion_are_kept_if_the_deletion_of_the_first_file_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The first file cannot be deleted once: those behind it wait for it."""

@@ -167,7 +167,7 @@ def test_messages_in_unread_queues_and_retry_topics_of_a_group_chosen_in_the_set
     assert bench.log_names[0] >= 2 * FILE
 
 
-def test_messages_of_topics_that_no_group_named_in_the_settings_reads_are_deleted(make: Any) -> None:
+def test_messages_are_deleted_from_topics_that_are_not_read_by_any_group_chosen_in_the_settings(make: Any) -> None:
     """New topics are none of its own before its first offset there."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, topic="New")
@@ -402,7 +402,7 @@ def test_retry_messages_are_kept_for_every_existing_group(way: Any) -> None:
     assert bench.first == 1
 
 
-def test_the_messages_of_a_topic_that_no_group_reads_are_deleted(way: Any) -> None:
+def test_messages_are_deleted_from_a_topic_that_is_not_read_by_any_group(way: Any) -> None:
     """The text of the setting says so."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(12)

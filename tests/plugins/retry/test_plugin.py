@@ -156,7 +156,7 @@ def test_a_send_back_request_is_answered_with_system_error_if_the_store_refuses_
         ("strict", FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )
-def test_the_send_back_request_is_answered_after_the_flush_status_is_known(
+def test_a_send_back_request_is_answered_after_the_flush_status_of_the_stored_message_is_known(
     retry: Retry, compat: str, status: FlushStatus, code: int
 ) -> None:
     """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""

@@ -208,7 +208,9 @@ def test_messages_stored_before_a_topic_was_added_to_a_query_are_read(cluster: C
     assert one.start().read() == []
 
 
-def test_a_topic_subscribed_again_continues_at_the_last_offset_read(cluster: Cluster, query: Start) -> None:
+def test_a_query_that_subscribes_to_a_topic_again_continues_where_it_stopped_reading_the_topic(
+    cluster: Cluster, query: Start
+) -> None:
     """No message before that offset comes again, and none that was sent meanwhile is lost."""
     for topic in (TOPIC, "other"):
         cluster.make_topic(topic, 1)
@@ -338,7 +340,9 @@ def test_new_messages_of_a_topic_outside_the_query_cause_no_empty_batches(cluste
     assert all(one.sink.values())
 
 
-def test_an_available_now_query_reads_only_messages_stored_before_its_start(cluster: Cluster, query: Start) -> None:
+def test_a_query_with_trigger_available_now_reads_only_messages_stored_before_its_start(
+    cluster: Cluster, query: Start
+) -> None:
     """Later messages are left for the next run, and the batches keep their limit."""
     first = queue_ids(cluster, 2, 30)
     one = query(maxOffsetsPerTrigger="7").start(available_now=True)

@@ -78,7 +78,7 @@ def test_the_last_of_several_properties_with_the_same_name_is_used(names: int) -
     assert (second["name1"], second["WAIT"]) == ("again", "false")
 
 
-def test_records_with_the_largest_properties_and_empty_records_are_decoded() -> None:
+def test_empty_records_and_records_with_the_largest_allowed_properties_are_decoded() -> None:
     """The limits of the format: 32,767 bytes of properties, and no body, topic or properties at all."""
     most = b"\x02".join(b"n%04d\x01vv" % n for n in range(3_000))[:32_767]
     log, starts = encode_all([RecordFields(b"", b""), RecordFields(properties=most), RecordFields(b"", b"")])
@@ -194,7 +194,7 @@ def test_the_option_verify_crc_detects_a_changed_body() -> None:
     assert len(Decoder(verify_crc=True, bad_records="skip").decode(log, starts)) == 2
 
 
-def test_records_with_unreadable_bodies_are_kept_with_the_reason() -> None:
+def test_a_record_with_an_unreadable_body_becomes_a_row_with_the_reason_in_the_column_bad_record() -> None:
     """The rows have all their other columns, and the bodies as they are stored."""
     packed = zlib.compress(b"body" * 9)
     log, starts = encode_all(
@@ -218,7 +218,7 @@ def test_records_with_unreadable_bodies_are_kept_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_the_row_of_a_damaged_record_has_only_the_broker_name_position_size_and_error(at: int) -> None:
+def test_the_row_of_a_damaged_record_has_only_broker_name_and_position_and_size_and_error(at: int) -> None:
     """The row of a record of a broker's answer has the physical offset that the record names."""
     log, starts = encode_all([RecordFields(properties=b"a\x01b")] * 3)
     place = starts[at] + 84
@@ -251,7 +251,7 @@ def test_decoding_no_records_gives_an_empty_batch_with_the_same_schema() -> None
     assert batch.schema.equals(arrow_schema(ALL_NAMES))
 
 
-def test_batches_of_records_with_highly_compressed_bodies_have_fewer_records() -> None:
+def test_the_memory_of_a_batch_is_bounded_even_if_small_compressed_bodies_become_very_large() -> None:
     """A batch of 16 MiB of records could take gigabytes: the sender chooses how well a body compresses."""
     body = zlib.compress(bytes(8 * 1024 * 1024))
     records = [RecordFields(body=body, sys_flag=0x301, queue_offset=at) for at in range(21)]
@@ -277,7 +277,7 @@ def test_a_record_with_a_body_larger_than_the_batch_limit_is_a_batch_of_its_own(
 
 
 @pytest.mark.parametrize(("count", "body_bytes"), [(40, 1 << 20), pytest.param(560, 4 << 20, marks=pytest.mark.slow)])
-def test_the_size_of_batches_is_bounded_by_the_decompressed_bodies(count: int, body_bytes: int) -> None:
+def test_decompressed_bodies_count_toward_the_size_limit_of_a_batch(count: int, body_bytes: int) -> None:
     """Bodies of megabytes are stored as kilobytes: 560 of 4 MiB once were one batch, which no Arrow array can hold."""
     packed = zlib.compress(bytes(body_bytes))
     fields = [RecordFields(body=packed, sys_flag=1) if row % 10 else RecordFields(body=b"x") for row in range(count)]

@@ -55,7 +55,7 @@ def given(name: str, value: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("option", READ_OPTIONS.values(), ids=lambda one: one.name)
-def test_each_option_is_read_by_each_of_its_names_in_any_letter_case(option: Any) -> None:
+def test_each_option_is_accepted_under_its_name_and_its_aliases_in_any_letter_case(option: Any) -> None:
     """Spark hands names over in lower case; a value must change exactly its own attribute."""
     value = SAMPLES.get(option.name, "7")
     plain = ReadOptions.parse(given("path", "/data/store"))
@@ -106,7 +106,7 @@ def test_the_default_byte_limit_of_a_batch_applies_unless_the_number_of_messages
     assert both.bytes_per_trigger == 1024
 
 
-def test_a_read_can_start_a_number_of_messages_or_a_time_before_the_latest_message() -> None:
+def test_a_starting_offset_can_be_given_as_a_message_count_or_a_duration_before_the_latest_message() -> None:
     """The time sets only the start, and does not move with each process as a filter would."""
     assert start("startingOffsets", "-100") == Place("rows", rows=100)
     assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)

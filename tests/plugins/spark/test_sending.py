@@ -211,7 +211,7 @@ def test_a_write_refuses_unknown_columns(columns: dict[str, str], says: str) -> 
         check_sent_columns(schema(**columns), has_topic=True)
 
 
-def test_a_write_ignores_columns_that_only_reads_use() -> None:
+def test_columns_that_are_used_only_by_reads_are_ignored_by_a_write() -> None:
     """Copying a topic must work without dropping columns; without a topic anywhere it must not."""
     rows = schema(body="binary", queueOffset="bigint", sysFlag="int")
     check_sent_columns(rows, has_topic=True)

@@ -93,7 +93,7 @@ def test_a_running_query_survives_a_restart_of_a_broker(cluster: Cluster, query:
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_a_planned_batch_waits_for_the_broker_that_has_its_messages(
+def test_a_planned_batch_fails_while_its_broker_is_down_and_is_complete_when_repeated_later(
     cluster: Cluster, query: Query, fail_on_data_loss: str
 ) -> None:
     """If the broker is down for too long, the batch fails, and it is complete when it is repeated later."""

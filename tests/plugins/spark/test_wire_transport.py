@@ -141,7 +141,7 @@ def test_a_read_over_the_wire_protocol_returns_exactly_the_messages_within_its_t
         assert found == expected
 
 
-def test_the_start_of_a_read_can_be_a_number_of_messages_or_a_time_before_the_latest_message(
+def test_a_read_can_start_n_messages_before_the_end_of_each_queue_or_a_duration_before_now(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last messages of each queue, or what came since; files and wire say the same."""
@@ -174,7 +174,7 @@ def test_a_starting_time_in_the_future_is_an_error_by_default(served: Served) ->
     assert rows(one, one.initial("latest"), one.final()) == []
 
 
-def test_each_batch_keeps_its_limits_and_reads_from_every_queue_with_unread_messages(served: Served) -> None:
+def test_each_batch_has_at_most_max_rows_messages_and_includes_every_queue_with_unread_messages(served: Served) -> None:
     """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
     one = transport(served)
     at, end, batches = one.initial("earliest"), one.final(), 0
@@ -278,7 +278,7 @@ def test_a_deleted_topic_with_unread_messages_is_reported_as_data_loss(served: S
         assert lenient.checked(some) == some
 
 
-def test_fail_on_data_loss_makes_messages_deleted_after_read_planning_an_error_not_a_warning(
+def test_messages_deleted_after_the_planning_of_a_read_are_an_error_if_fail_on_data_loss_is_on(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between planning and reading a queue may lose its tail or its topic's data: an error, or a warning and on."""

@@ -78,7 +78,9 @@ def test_a_timer_entry_that_is_added_twice_is_returned_once(wheel: TimerWheel) -
     assert taken(wheel, far) == [(far, 2), (far, 3)]
 
 
-def test_due_timer_entries_taken_from_the_wheel_and_put_back_are_returned_by_the_next_call(wheel: TimerWheel) -> None:
+def test_the_timer_wheel_returns_due_entries_again_after_its_caller_has_put_these_entries_back(
+    wheel: TimerWheel,
+) -> None:
     wheel.put([entry(NOW + 1, 1), entry(NOW + 2, 2)])
     wheel.give_back(wheel.pop_due(NOW + 5, 10))
     assert taken(wheel, NOW + 5) == [(NOW + 1, 1), (NOW + 2, 2)]

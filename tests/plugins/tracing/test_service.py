@@ -134,7 +134,7 @@ class Pending:
             callback(FlushStatus.FLUSHED)
 
 
-def test_the_delivery_of_a_traced_message_has_a_span_on_slaves_and_after_promotion(tmp_path: Path) -> None:
+def test_a_slave_records_spans_of_message_deliveries_before_and_after_its_promotion_to_master(tmp_path: Path) -> None:
     """A master knows where traced messages lie and looks at no other; a slave is told of none, and searches all of them."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()

@@ -37,7 +37,7 @@ def test_long_message_tags_and_long_lists_of_message_keys_are_truncated_in_span_
         ({"TRAN_MSG": "false"}, "normal", None),
     ],
 )
-def test_the_message_type_attribute_of_a_span_is_normal_delay_or_transaction(
+def test_a_span_has_an_attribute_with_the_type_of_the_message(
     properties: dict[str, str], kind: str, level: int | None
 ) -> None:
     """As the conventions for RocketMQ name them; numbers that are none are not said."""

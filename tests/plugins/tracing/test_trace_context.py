@@ -94,7 +94,7 @@ def test_a_written_trace_context_is_read_back(trace_id: int, parent_id: int, fla
         ("", ""),
     ],
 )
-def test_a_valid_tracestate_is_kept_and_a_malformed_tracestate_dropped(state: str, kept: str) -> None:
+def test_a_valid_tracestate_is_kept_and_a_malformed_tracestate_is_dropped(state: str, kept: str) -> None:
     """A tracing system finds its own entry again; what is malformed is dropped as a whole, and the trace stays."""
     context = read_context(f"traceparent\x01{GOOD}\x02tracestate\x01{state}".encode())
     assert context is not None

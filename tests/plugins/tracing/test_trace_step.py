@@ -31,7 +31,7 @@ def test_the_tracing_step_passes_the_conformance_checks_for_steps_that_process_i
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_the_trace_context_of_a_message_is_found_once_after_the_message_moved_to_a_delay_topic() -> None:
+def test_the_tracing_step_returns_the_trace_context_of_a_delayed_message_exactly_once() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)

@@ -129,7 +129,7 @@ def test_half_messages_within_their_immunity_time_are_not_checked_or_counted(mak
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_a_half_message_is_committed_by_its_original_offset_after_copies_in_its_immunity_time(
+def test_a_half_message_copied_during_its_immunity_time_can_be_committed_by_its_original_offset(
     make_bench: Any,
 ) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
@@ -261,7 +261,7 @@ def test_checks_of_a_half_message_that_reached_the_limit_check_max_can_be_resume
     assert len(bench.delivered) == 1
 
 
-def test_resuming_a_half_message_that_is_still_being_checked_adds_no_second_check_per_round(bench: Any) -> None:
+def test_resuming_checks_of_a_half_message_that_is_still_checked_adds_no_second_check_per_round(bench: Any) -> None:
     made = bench.send("A")
     bench.round()
     bench.service.resume(made.commit_log_offset_bytes)

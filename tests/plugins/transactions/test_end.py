@@ -61,7 +61,7 @@ def test_a_second_commit_or_rollback_of_a_transaction_is_refused(
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_ending_a_half_message_ends_its_check_copy_and_ending_the_check_copy_ends_the_half_message(
+def test_ending_a_half_message_or_its_check_copy_ends_the_whole_transaction(
     bench: Any, newest_first: bool, decision: int
 ) -> None:
     made = bench.send("A")
@@ -239,7 +239,7 @@ def test_a_message_with_reconsume_times_above_0_begins_no_transaction() -> None:
     assert not half.asks_for_transaction({"TRAN_MSG": "false"}, 0)
 
 
-def test_the_number_of_remembered_ended_transactions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_ended_transactions_kept_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flintmq.plugins.transactions.table.REMEMBERED_MAX", 3)
     table = TransactionTable()
     for offset in range(10):

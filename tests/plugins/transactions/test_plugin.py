@@ -190,7 +190,7 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
     }
 
 
-def test_client_requests_end_transactions_and_resume_transaction_checks(bench: Any, ask: Any) -> None:
+def test_requests_of_clients_can_end_a_transaction_or_resume_its_checks(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (

@@ -40,7 +40,7 @@ def test_an_op_record_for_a_half_message_also_ends_the_copy_that_a_transaction_c
             bench.end(place)
 
 
-def test_an_immunity_time_copy_of_a_half_message_that_has_ended_is_not_checked(bench: Any) -> None:
+def test_a_half_message_that_was_copied_for_its_immunity_time_is_not_checked_after_it_has_ended(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])

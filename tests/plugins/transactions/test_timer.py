@@ -110,7 +110,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_committed_timer_message_is_delivered_after_its_delay(tmp_path: Path, restart: bool) -> None:
+def test_the_delay_of_a_timer_message_in_a_transaction_begins_at_the_commit(tmp_path: Path, restart: bool) -> None:
     bench = Bench(tmp_path)
     try:
         half = bench.send(TIMER_DELAY_SEC="7200")

@@ -136,7 +136,7 @@ def test_a_broker_does_not_start_on_a_store_whose_restore_is_not_finished(live: 
     ]
 
 
-def test_a_broker_start_rebuilds_the_queues_of_a_store_restored_without_queues(
+def test_a_broker_start_rebuilds_the_consume_queues_of_a_store_restored_without_consume_queues(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log is whole then, and queues are made from it."""

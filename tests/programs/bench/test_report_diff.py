@@ -23,7 +23,7 @@ def test_two_benchmark_reports_of_the_same_machine_are_compared_by_the_ratio_of_
     assert not by_name["p50_ms"].certain
 
 
-def test_differences_between_environments_and_settings_are_listed() -> None:
+def test_the_comparison_of_two_benchmark_reports_lists_different_environment_values_and_settings() -> None:
     first, second = a_report(100), a_report(100)
     second["environment"]["disk"]["filesystem"] = "xfs"
     second["plan"]["threads"] = 8

@@ -49,7 +49,7 @@ def test_a_filter_expression_is_refused_and_an_error_is_counted_if_its_filter_fa
     assert kernel.describe()[0].errors == 1
 
 
-def test_a_start_fails_if_a_filter_factory_returns_no_filter() -> None:
+def test_a_plugin_error_is_raised_if_a_filter_factory_returns_an_object_that_is_no_filter() -> None:
     kernel = kernel_with(lambda expression, codes: 7)
     with pytest.raises(PluginError, match=r"plugin 'mine' .*'MINE' cannot be used: its factory made .*int"):
         filter_factory(kernel, "MINE")

@@ -23,7 +23,7 @@ def put(broker: flintmq.Broker, *messages: flintmq.Message) -> int:
     return broker.put(messages)[0].queue_id
 
 
-def test_another_thread_can_pull_from_an_embedded_broker(tmp_path: Path) -> None:
+def test_a_thread_other_than_the_event_loop_thread_can_pull_from_an_embedded_broker(tmp_path: Path) -> None:
     """With the edges of the queue, and where to go on; an offset behind the end says so."""
     with flintmq.Broker(config(tmp_path)) as broker:  # type: ignore[arg-type]
         queue_id = put(broker, flintmq.Message("Orders", b"one" * 5_000, keys=["k"]))

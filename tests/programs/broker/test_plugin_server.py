@@ -9,7 +9,7 @@ from flintmq.config.sections.service import AdmissionSection
 from flintmq.programs.broker.plugin_server import Pools
 
 
-def test_a_thread_pool_is_created_once_per_name_and_defaults_to_the_capacity_of_the_admin_pool() -> None:
+def test_a_thread_pool_is_created_only_once_for_each_name() -> None:
     """Two processors that name one queue share its bound."""
     admission = AdmissionSection(send_queue=7, admin_queue=5)
     pools = Pools(AsyncExitStack(), admission)
@@ -19,7 +19,7 @@ def test_a_thread_pool_is_created_once_per_name_and_defaults_to_the_capacity_of_
     assert set(pools.by_name) == {"send", "mine"}
 
 
-def test_processors_share_the_threads_of_a_pool_and_the_threads_end_with_the_broker() -> None:
+def test_two_processors_that_name_the_same_thread_pool_share_its_threads() -> None:
     """A plugin's pool of threads must not outlive the broker that it serves."""
 
     async def live() -> None:

@@ -126,7 +126,7 @@ def test_sys_exit_in_a_plugin_does_not_stop_an_embedded_broker(
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> None:
+def test_sys_exit_in_a_program_with_an_embedded_broker_closes_the_store_of_the_broker(tmp_path: Path) -> None:
     """In the caller's own loop SystemExit is the caller's; on its way out the store is closed."""
 
     plugin = Exits(as_task=True)

@@ -22,7 +22,9 @@ from flintmq.testing.store import message
 from .conftest import SMALL, RunCommand
 
 
-def test_the_topics_command_creates_lists_shows_changes_and_deletes_topics(cli: RunCommand, name_server: str) -> None:
+def test_topics_can_be_created_and_listed_and_shown_and_changed_and_deleted_by_the_topics_command(
+    cli: RunCommand, name_server: str
+) -> None:
     """Created, listed, shown, changed and deleted by name, in both kinds of output."""
     where = ("-n", name_server)
     assert cli("topics", "create", "Life", "--queues", 3, *where).code == 0
@@ -84,7 +86,9 @@ def test_topics_list_hides_system_topics_unless_the_option_all_is_given(cli: Run
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= everything - seen
 
 
-def test_the_groups_command_creates_shows_and_deletes_groups(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_groups_can_be_created_and_shown_and_deleted_by_the_groups_command(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """A group's life, and how far it lags behind."""
     where = ("-n", name_server)
     assert cli("groups", "create", "Readers", "--retries", 3, *where).code == 0

@@ -84,7 +84,7 @@ def test_bench_send_prints_its_rate_and_latencies_and_bench_consume_prints_its_m
     assert pulled["errors"] == 0
 
 
-def test_bench_send_with_the_option_against_prints_ratios_between_two_brokers(
+def test_the_command_bench_send_prints_ratios_of_the_measured_results_of_two_brokers(
     cli: RunCommand, name_server: str
 ) -> None:
     """Interleaved rounds, then the ratios: here of a broker with itself."""

@@ -96,7 +96,7 @@ def test_each_option_of_the_topics_commands_changes_only_its_own_field(
     assert ask(lambda admin: topic_of(admin, "Kept")) == TopicConfig(**fields)
 
 
-def test_create_topic_of_the_admin_client_keeps_fields_that_are_not_given(ask: Ask) -> None:
+def test_changing_a_topic_with_the_admin_client_keeps_topic_fields_that_are_not_given(ask: Ask) -> None:
     """``AdminClient.create_topic`` is what consoles and programs change topics with."""
 
     async def work(admin: AdminClient) -> Any:
@@ -115,7 +115,7 @@ def test_create_topic_of_the_admin_client_keeps_fields_that_are_not_given(ask: A
     assert never is None
 
 
-def test_topics_create_and_sending_to_a_new_topic_create_the_same_number_of_queues(
+def test_the_topics_create_command_and_a_first_send_give_a_new_topic_the_same_number_of_queues(
     cli: RunCommand, name_server: str, ask: Ask
 ) -> None:
     """``topics create`` once made 8 queues where sending makes 4: chance decided how many consumers a topic takes."""

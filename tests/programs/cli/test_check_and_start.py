@@ -101,7 +101,7 @@ def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen=st.dictionaries(st.sampled_from(sorted(CHOICES)), st.integers(0, 9), max_size=4),
 )
 @pytest.mark.slow
-def test_config_check_refuses_a_file_exactly_if_a_start_refuses_it(
+def test_config_check_and_the_start_of_a_server_refuse_the_same_configuration_files(
     no_name_server: None, command: str, chosen: dict[str, int]
 ) -> None:
     """Over all settings that something else than their own value may forbid."""

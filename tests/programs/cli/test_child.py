@@ -23,7 +23,9 @@ def test_a_child_broker_that_is_not_ready_in_time_is_stopped(tmp_path: Path, sma
         ServedChild(["--store", str(tmp_path), *small], start_timeout_s=0).__enter__()
 
 
-def test_the_exit_code_of_a_child_broker_is_known_after_its_stop(tmp_path: Path, small: list[str]) -> None:
+def test_the_exit_code_of_a_child_broker_can_be_read_after_the_broker_has_stopped(
+    tmp_path: Path, small: list[str]
+) -> None:
     """The demo and the measurements look at the exit code: a stop that is not in order is a finding."""
     with ServedChild(["--store", str(tmp_path / "s"), *small]) as child:
         assert child.exit_code is None

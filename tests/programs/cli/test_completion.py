@@ -84,7 +84,9 @@ def test_completion_prints_the_completion_function_for_each_shell(
     assert "flintmq" in out
 
 
-def test_an_invalid_completion_request_lists_the_valid_requests(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_about_an_invalid_shell_completion_request_lists_the_valid_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A typing error in the shell's configuration was silence, or a listing of help at each start of a shell."""
     from flintmq.programs.cli.main import complete
 

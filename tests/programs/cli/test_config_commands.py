@@ -225,7 +225,7 @@ def test_plugins_trace_lists_the_hook_calls_of_a_broker_start(
         assert "built-in plugins:" in text
 
 
-def test_the_plugins_command_accepts_a_broker_only_with_the_option_trace(cli: RunCommand) -> None:
+def test_the_plugins_command_refuses_a_broker_address_unless_the_option_trace_is_given(cli: RunCommand) -> None:
     outcome = cli("plugins", "-b", "127.0.0.1:1")
     assert (outcome.code, "--trace" in outcome.err) == (2, True)
 

@@ -190,7 +190,7 @@ def test_the_json_schema_includes_the_configuration_sections_of_plugins(
     assert cli("config", "schema", "-c", file).code == 2
 
 
-def test_the_rocketmq_name_listenport_means_different_settings_in_broker_and_name_server_schemas(
+def test_broker_and_name_server_schemas_map_the_rocketmq_key_listenport_to_different_settings(
     cli: RunCommand,
 ) -> None:
     """RocketMQ's kvConfigPath is a setting of both; its listenPort has other bounds by nothing but its place."""

@@ -32,7 +32,7 @@ def test_the_console_command_serves_web_pages_about_a_running_cluster(tmp_path: 
     assert (code, out) == (0, ""), err
 
 
-def test_a_supervised_console_ends_when_its_parents_pipe_closes(tmp_path: Path) -> None:
+def test_a_supervised_console_ends_when_the_pipe_from_its_parent_process_is_closed(tmp_path: Path) -> None:
     """Also one that was killed: nobody would stop the console else."""
     import subprocess
     import sys

@@ -78,7 +78,9 @@ def test_the_option_raw_prints_exactly_the_sent_bytes(name_server: str, topic: s
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_messages_are_printed_to_stdout_of_any_encoding(encoding: str, name_server: str, topic: str) -> None:
+def test_messages_with_non_ascii_text_can_be_printed_to_a_stdout_of_any_encoding(
+    encoding: str, name_server: str, topic: str
+) -> None:
     """A member whose output failed counted the message as failed."""
     sent(name_server, topic, "grüße \u4e2d\U0001f600".encode())
     for more in ((), ("--json",), ("--group", f"reads-{encoding}")):

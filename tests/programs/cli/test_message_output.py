@@ -64,7 +64,7 @@ def test_printing_a_malicious_message_body_takes_bounded_memory(name: str, form:
 
 
 @pytest.mark.slow
-def test_the_text_line_of_a_message_takes_at_most_50_ms() -> None:
+def test_formatting_a_malicious_message_as_a_text_line_takes_at_most_50_ms() -> None:
     """It is made in the loop of a consumer."""
     for name in hostile_names():
         message = message_with(*hostile_body(name), hostile_properties())
@@ -76,7 +76,7 @@ def test_the_text_line_of_a_message_takes_at_most_50_ms() -> None:
         assert min(tries_s) < 0.05, name
 
 
-def test_json_and_raw_output_have_the_whole_body(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_json_output_and_raw_output_contain_the_whole_message_body(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Part by part: a character or a group of base64 may lie on a border of two."""
     text = "x" + "ü" * 300_000
     print_message(message_with(text.encode()), "json")

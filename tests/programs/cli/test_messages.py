@@ -211,7 +211,7 @@ def test_an_invalid_delay_level_is_refused(cli: RunCommand, name_server: str, to
     assert (outcome.code, "--delay-level" in outcome.err) == (2, True)
 
 
-def test_consume_prints_the_stored_bytes_of_a_body_that_cannot_be_decompressed_and_the_reason(
+def test_consume_prints_the_reason_and_the_stored_bytes_if_a_body_cannot_be_decompressed(
     cli: RunCommand, name_server: str, topic: str
 ) -> None:
     """With the message's fields and the reason, and with all the others: reading on must not depend on one producer."""

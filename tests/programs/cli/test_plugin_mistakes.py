@@ -405,7 +405,7 @@ MISTAKES = [
         "section-of-the-broker",
         SECTIONS,
         "register('store', attrs.make_class('M', []))",
-        "is a section of the configuration",
+        "FlintMQ's configuration has a section 'store'",
     ),
     registers("command-text", COMMANDS, "register('mine', 'hello')", "expected a click.Command", "found 'hello'"),
     registers("command-function", COMMANDS, "register('mine', print)", "expected a click.Command", "@click.command()"),

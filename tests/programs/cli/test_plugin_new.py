@@ -22,7 +22,7 @@ def imported() -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_plugin_new_prints_the_folder_and_the_next_steps(
+def test_the_command_plugin_new_prints_the_created_folder_and_the_next_commands_to_run(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is named after the plugin where none is given."""
@@ -36,7 +36,7 @@ def test_plugin_new_prints_the_folder_and_the_next_steps(
     assert (tmp_path / "flintmq-disk-watch" / "pyproject.toml").exists()
 
 
-def test_plugin_new_json_lists_the_written_files(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_command_plugin_new_with_the_option_json_lists_the_written_files(cli: RunCommand, tmp_path: Path) -> None:
     """Every file that is there, and the names that follow from the plugin's."""
     folder = tmp_path / "a b"
     told = cli("plugin", "new", "flintmq-disk-watch", "--kind", "service", "--dir", folder, "--json").json

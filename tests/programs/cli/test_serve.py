@@ -69,7 +69,7 @@ def test_a_single_broker_refuses_to_start_in_a_folder_that_contains_stores_of_se
         (tmp_path / name / "commitlog").mkdir(parents=True)
     refused = cli(command, "--store", tmp_path, *small)
     assert refused.code == 3
-    assert "holds the stores of broker-a, broker-b, and a single broker would create another store" in refused.err
+    assert "holds the stores of broker-a, broker-b, but not the store of a single broker" in refused.err
     assert "--brokers 2" in refused.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 
@@ -483,7 +483,7 @@ def test_all_brokers_are_stopped_if_one_of_several_brokers_fails_to_start(
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
 
 
-def test_rocketmq_style_settings_of_names_ports_and_paths_are_made_unique_for_each_broker(tmp_path: Path) -> None:
+def test_several_brokers_configured_with_rocketmq_keys_get_different_names_and_ports_and_paths(tmp_path: Path) -> None:
     """What differs for each of them is set a second time, and two names of a key in one place are refused."""
     names = {
         "brokerName": "shop", "storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1;127.0.0.1:2",
@@ -506,7 +506,7 @@ def test_rocketmq_style_settings_of_names_ports_and_paths_are_made_unique_for_ea
     ("quota", "cores"),
     [("max 100000", 4), ("200000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("", 4), (None, 4)],
 )
-def test_the_option_brokers_auto_counts_the_processor_cores_of_a_container(
+def test_the_number_of_usable_processor_cores_is_limited_by_the_cpu_quota_of_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
 ) -> None:
     """Two of a machine's 64: as many brokers as there are cores would take turns on them."""

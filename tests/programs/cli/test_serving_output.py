@@ -73,7 +73,7 @@ def make_topics(name_server: str, count: int) -> None:
             admin.create_topic(f"T{number}", queues=1)
 
 
-def test_a_full_stderr_pipe_delays_no_request_and_loses_no_line(tmp_path: Path, small: list[str]) -> None:
+def test_a_full_stderr_pipe_delays_no_request_and_loses_no_log_line(tmp_path: Path, small: list[str]) -> None:
     """A log driver that blocks, a terminal in Ctrl-S: everybody is served, and the log is whole afterwards."""
     with full_pipe() as (writing, reader), started("run", "--store", tmp_path / "s", *small, stderr=writing) as process:
         writing.close()

@@ -31,7 +31,7 @@ def test_invalid_spark_offsets_options_are_refused(
     assert says in capsys.readouterr().err
 
 
-def test_arguments_with_an_equals_sign_between_name_and_value_set_spark_source_options() -> None:
+def test_a_command_argument_is_split_at_its_first_equals_sign_into_a_spark_option_and_its_value() -> None:
     """A value may hold an equals sign itself."""
     assert _source(["path=/data/store", 'queues={"a": [0]}']) == {"path": "/data/store", "queues": '{"a": [0]}'}
     with pytest.raises(CommandError, match="OPTION=VALUE"):

@@ -78,7 +78,7 @@ def test_store_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: Ru
     assert report["findings"][0].keys() == {"level", "where", "what", "advice"}
 
 
-def test_store_explain_describes_log_positions_messages_message_keys_and_the_next_broker_start(
+def test_store_explain_describes_a_log_position_or_a_message_or_a_key_or_the_next_broker_start(
     cli: RunCommand, store: Path
 ) -> None:
     """A place, a message, a key, a start."""

@@ -72,7 +72,7 @@ def test_a_broker_reported_down_by_another_broker_has_one_alarm() -> None:
     assert alarm.message == "broker-b was ended by SIGKILL"
 
 
-def test_an_unreachable_broker_has_one_alarm_instead_of_its_last_alarms() -> None:
+def test_the_previous_alarms_of_a_broker_are_replaced_by_one_alarm_if_the_broker_does_not_answer() -> None:
     """They may be right again: nobody knows."""
     broker = telling(Alarm("disk.low", WARNING, "", "low"), error="nobody answers")
     assert found(broker) == [("broker.missing", "broker-a", BROKER.address)]

@@ -54,7 +54,7 @@ def test_the_computed_state_of_a_consumer_group_ignores_brokers_that_do_not_answ
     assert (state.state, state.members, state.lag, state.retry_lag, state.get_per_s) == wanted
 
 
-def test_an_unreachable_broker_has_no_rates() -> None:
+def test_a_broker_that_does_not_answer_has_no_put_rate_and_no_get_rate_and_no_put_latency() -> None:
     """Its last figures were those of a load that nobody serves now; what it stores is there all the same."""
     one = broker("a", None)
     one.info = {"putTps": "47.0 0 0", "getTransferedTps": "9.0 0 0", "putLatency99": "0.4", "commitLogMaxOffset": "10"}

@@ -41,7 +41,7 @@ def test_a_history_sample_has_the_summed_rates_of_all_masters_and_their_highest_
     assert history.group("other") == ()
 
 
-def test_each_figure_of_a_history_sample_is_the_value_none_if_no_broker_answers() -> None:
+def test_all_values_of_a_history_sample_are_none_if_no_broker_answers() -> None:
     """While nobody answers."""
     history, away = History(), broker("a", put=9.0, lag=9)
     away.error = "gone"

@@ -80,7 +80,7 @@ def test_a_lag_is_never_negative(end: int, offset: int, lag: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0.1, 100)), min_size=1, max_size=20))
-def test_incremental_detection_finds_the_same_stuck_queues_as_a_computation_from_all_samples(
+def test_stuck_queues_found_by_incremental_updates_equal_those_computed_from_all_past_samples(
     looks: list[tuple[int, int, float]],
 ) -> None:
     """Against the definition, computed from the whole past."""

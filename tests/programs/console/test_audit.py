@@ -49,7 +49,9 @@ def test_an_audit_entry_stays_in_memory_and_an_error_is_logged_if_its_file_canno
     assert "audit.jsonl is not written" in caplog.text
 
 
-def test_no_audit_field_can_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_breaks_and_unprintable_characters_in_audit_fields_are_escaped_in_log_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Names come from messages and forms: an access key, the REAL_TOPIC of a message, the answer of a client."""
     caplog.set_level(logging.INFO, "flintmq.console")
     forged = "x\n2026-01-01 INFO flintmq.console: admin at 127.0.0.1: all is well\x1b[2J\u202e"

@@ -63,7 +63,9 @@ async def said(port: int, line: bytes, headers: bytes = b"", body: bytes = b"") 
         (b"\x00\xff\xfe GET", b""),
     ],
 )
-def test_too_long_request_heads_are_refused(cluster: EmbeddedCluster, line: bytes, headers: bytes) -> None:
+def test_http_requests_with_a_too_long_or_malformed_request_line_or_headers_are_refused(
+    cluster: EmbeddedCluster, line: bytes, headers: bytes
+) -> None:
     """Before anything of the console sees them."""
 
     async def run() -> None:

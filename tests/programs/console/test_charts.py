@@ -47,7 +47,7 @@ def test_samples_taken_each_minute_form_a_line_with_gaps_where_samples_are_missi
     assert len(line.parts) == 2
 
 
-def test_a_chart_of_hours_begins_at_the_start_of_its_time_span() -> None:
+def test_a_chart_of_24_hours_begins_24_hours_ago_even_if_only_the_last_minutes_have_samples() -> None:
     """A day of which the last hour is known must not look like a day that was so."""
     chart = draw("T", "u", (SENT,), [sample(86_000, 1.0), sample(86_060, 1.0)], 86_400.0, 86_400.0)
     assert chart.since == "24 h"

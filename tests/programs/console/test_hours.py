@@ -29,7 +29,7 @@ def filled(clock: ManualClock, file: Path | None, minutes: int) -> Hours:
     return hours
 
 
-def test_saved_samples_of_the_last_hours_are_read_after_a_restart(tmp_path: Path) -> None:
+def test_saved_samples_of_cluster_figures_are_read_again_after_a_restart_of_the_console(tmp_path: Path) -> None:
     """What is not known stays unknown, and figures come back as they were."""
     clock, file = ManualClock(), tmp_path / "deep" / "hours.ring"
     hours = Hours(clock, file)
@@ -52,7 +52,7 @@ def test_the_file_of_saved_samples_keeps_only_the_samples_of_the_last_day(tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["cut", "torn", "zeros", "text", "longer"])
-def test_damage_to_the_file_of_saved_samples_loses_only_the_damaged_samples(tmp_path: Path, damage: str) -> None:
+def test_intact_samples_are_read_from_a_damaged_file_of_saved_samples(tmp_path: Path, damage: str) -> None:
     """A power cut may leave any of it; the console starts, and the rest is there."""
     clock, file = ManualClock(), tmp_path / "hours.ring"
     filled(clock, file, 10)

@@ -98,7 +98,7 @@ def test_comparing_two_stores_lists_the_differences_between_their_configuration_
         (Wanted(topic="None"), 0),
     ],
 )
-def test_messages_are_selected_by_topic_queue_tag_and_time(small: Small, wanted: Wanted, count: int) -> None:
+def test_an_export_selects_messages_by_topic_or_queue_or_tag_or_time(small: Small, wanted: Wanted, count: int) -> None:
     """By topic, queue, tag and time; no more than asked for."""
     found = list(messages(small.files, wanted))
     assert len(found) == count

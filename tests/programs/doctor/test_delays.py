@@ -85,7 +85,7 @@ def test_delay_levels_saved_in_the_store_take_precedence_over_configured_delay_l
 
 
 @pytest.mark.parametrize("bit", [0, 5, 12, 33])
-def test_a_damaged_delivery_time_is_found_even_if_the_delay_levels_are_unknown(store: Path, bit: int) -> None:
+def test_verify_finds_a_damaged_delivery_time_even_if_the_delay_levels_are_unknown(store: Path, bit: int) -> None:
     raw = bytearray((store / QUEUE).read_bytes())
     raw[2 * UNIT_BYTES + 19 - bit // 8] ^= 1 << bit % 8
     (store / QUEUE).write_bytes(raw)

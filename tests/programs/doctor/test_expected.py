@@ -46,7 +46,7 @@ def test_no_queue_unit_is_expected_for_a_half_message_and_no_index_entry_for_a_r
     assert not rolled_back.key_hashes
 
 
-def test_missing_queue_offsets_count_as_lost_to_damage_only_if_enough_log_bytes_are_damaged() -> None:
+def test_missing_records_are_attributed_to_log_damage_only_if_the_damaged_region_is_large_enough() -> None:
     """And not by less of it: then messages have vanished from a log that looks whole."""
     explained = taken(FIRST, at(3, 500), lost_bytes=2 * RECORD_MIN_BYTES)
     assert explained.gaps == [Gap("T", 0, wanted=1, found=3, position=500, lost=True)]

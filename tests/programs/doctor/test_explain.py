@@ -113,7 +113,7 @@ def test_explaining_a_key_marks_index_entries_of_another_key_with_the_same_hash(
             assert explain_position(small.files, position)["record"]["properties"]["KEYS"] == other
 
 
-def test_an_unknown_key_has_no_matching_index_entry(small: Small) -> None:
+def test_explaining_an_unknown_key_shows_no_index_entry_with_the_hash_of_the_key(small: Small) -> None:
     """Its slot may hold others."""
     found = explain_key(small.files, "Orders", "no such key")
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])

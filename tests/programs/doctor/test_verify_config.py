@@ -58,7 +58,7 @@ def test_verify_accepts_a_consumer_offsets_file_that_contains_no_offsets(small: 
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "null", "", "\0\0\0"])
-def test_a_malformed_consumer_offsets_file_is_an_error(small: Small, text: str) -> None:
+def test_verify_reports_an_error_if_the_consumer_offsets_file_is_malformed(small: Small, text: str) -> None:
     """A start refuses it, or takes its backup: no group may begin anew."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert not small.verify().is_sound

@@ -13,7 +13,7 @@ QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
 @pytest.mark.parametrize("at", [7, 0, 10, 19])
-def test_a_flipped_bit_in_a_queue_unit_is_found(small: Small, at: int) -> None:
+def test_verify_reports_a_flipped_bit_in_a_queue_unit(small: Small, at: int) -> None:
     """Position, its sign, size, tags code."""
     small.flip(QUEUE, 3 * 20 + at, 7)
     assert not small.verify().is_sound
@@ -32,7 +32,7 @@ def test_verify_reports_queue_units_that_point_beyond_the_log_or_repeat_a_messag
     assert not small.verify().is_sound
 
 
-def test_missing_queue_units_are_found(small: Small) -> None:
+def test_verify_reports_missing_queue_units(small: Small) -> None:
     """A start adds what lies behind the newest message any queue knows; what is missing before it stays missing."""
     path = max((small.root / "consumequeue" / "Bills" / "0").iterdir())
     used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)
@@ -43,7 +43,7 @@ def test_missing_queue_units_are_found(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_a_missing_consume_queue_is_found(small: Small) -> None:
+def test_verify_reports_a_missing_consume_queue(small: Small) -> None:
     """And its committed offsets are named."""
     for path in (small.root / "consumequeue" / "Orders" / "1").iterdir():
         path.unlink()
@@ -55,7 +55,7 @@ def test_a_missing_consume_queue_is_found(small: Small) -> None:
     ]
 
 
-def test_a_missing_file_between_the_files_of_a_consume_queue_is_found(small: Small) -> None:
+def test_verify_reports_a_missing_file_between_the_files_of_a_consume_queue(small: Small) -> None:
     """A start refuses, and units behind the hole are not taken for others."""
     (small.root / "consumequeue" / "Orders" / "0" / "00000000000000000200").unlink()
     found = [what for level, what in small.findings if level is Level.ERROR]

@@ -112,7 +112,7 @@ def test_scanning_a_damaged_log_yields_adjacent_ranges_that_cover_every_byte_exa
 
 
 @pytest.mark.parametrize("what", ["magics", "heads"])
-def test_a_large_damaged_region_is_searched_in_linear_time(tmp_path: Path, what: str) -> None:
+def test_a_large_damaged_region_is_searched_for_records_in_linear_time(tmp_path: Path, what: str) -> None:
     """64 MiB whose bytes hold a magic everywhere, and heads that claim large bodies: looked at once, not once for each."""
     size = 64 * MIB
     unit = rec.MAGIC_V1.to_bytes(4, "big")
@@ -134,7 +134,7 @@ def test_a_large_damaged_region_is_searched_in_linear_time(tmp_path: Path, what:
     assert found[1:3] == [(Kind.DAMAGE, len(first), at), (Kind.RECORD, at, at + len(last))]
 
 
-def test_many_damaged_regions_among_records_with_decreasing_timestamps_are_searched_in_linear_time(
+def test_a_log_with_many_damaged_regions_and_decreasing_timestamps_is_scanned_in_linear_time(
     tmp_path: Path,
 ) -> None:
     """Behind each of them records are older than the last good one, and it must be known whether younger ones follow."""
@@ -214,7 +214,7 @@ def test_the_log_is_scanned_lazily_while_the_caller_iterates(small: Small) -> No
     assert first.start == 0
 
 
-def test_data_after_the_mapped_part_of_a_sparse_log_file_is_ignored(tmp_path: Path) -> None:
+def test_scanning_a_sparse_log_file_ignores_data_after_the_memory_mapped_part_of_the_file(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

@@ -61,7 +61,7 @@ def test_ports_in_advertised_addresses_are_increased_by_10_for_each_broker_after
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_each_broker_gets_its_own_metrics_port_and_any_free_port_if_no_metrics_port_is_configured(
+def test_brokers_get_different_metrics_ports_or_free_ports_if_no_metrics_port_is_configured(
     tmp_path: Path,
 ) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
@@ -74,7 +74,7 @@ def test_each_broker_gets_its_own_metrics_port_and_any_free_port_if_no_metrics_p
     assert not off.free_ports
 
 
-def test_port_0_stays_0_for_each_broker(tmp_path: Path) -> None:
+def test_a_configured_port_0_is_not_increased_for_any_broker(tmp_path: Path) -> None:
     """``port + 1`` of a port that was free at first may be somebody else's when the broker is started again."""
     for plan in planned(tmp_path, "listen.port=0"):
         assert plan.has_free_port
@@ -91,7 +91,7 @@ def test_broker_names_are_unique_and_do_not_change_if_more_brokers_are_started(c
     assert names[0].endswith("-a")
 
 
-def test_a_broker_registers_once_at_a_name_server_that_is_configured_and_started_by_the_supervisor(
+def test_the_name_server_addresses_of_a_broker_contain_the_supervisors_name_server_only_once(
     tmp_path: Path,
 ) -> None:
     """Brokers may register elsewhere, too; not twice with their own."""
@@ -99,7 +99,7 @@ def test_a_broker_registers_once_at_a_name_server_that_is_configured_and_started
     assert "namesrv.addresses=127.0.0.1:9876;10.0.0.1:9876" in plan.settings
 
 
-def test_several_brokers_with_the_slave_role_are_refused(tmp_path: Path) -> None:
+def test_starting_several_brokers_with_the_role_slave_is_refused(tmp_path: Path) -> None:
     """Several brokers of one configuration would all be slaves of one master."""
     with pytest.raises(ConfigError, match=r"broker\.role.*master"):
         planned(tmp_path, "broker.role=slave", "broker.id=1")
@@ -148,7 +148,7 @@ def test_starting_a_single_broker_in_the_store_folder_of_several_brokers_is_refu
 
 
 @pytest.mark.parametrize("stores", [[], [""], ["", "old/"]])
-def test_a_single_broker_may_use_its_own_folder_even_if_it_contains_an_old_copy_of_a_store(
+def test_a_single_broker_may_use_its_store_folder_even_if_a_subfolder_contains_an_old_store_copy(
     tmp_path: Path, stores: list[str]
 ) -> None:
     """A copy that an operator put beside the log of a store is no broker's."""

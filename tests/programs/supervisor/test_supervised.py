@@ -6,7 +6,7 @@ from flintmq.programs.supervisor.supervised import Supervised
 from flintmq.testing.service_kit import check_service
 
 
-def test_the_service_that_reports_supervisor_restarts_passes_the_checks_for_broker_services() -> None:
+def test_the_service_that_reports_supervisor_restarts_passes_the_conformance_checks_for_services() -> None:
     """It is a service like any other."""
     check_service(lambda _timers: Supervised(1, "was ended by SIGKILL"))
 

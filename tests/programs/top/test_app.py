@@ -82,7 +82,7 @@ def test_each_navigation_key_opens_its_screen(view: Any, name: str, keys: tuple[
     drive(view, test)
 
 
-def test_escape_closes_a_detail_screen_and_a_filter(view: Any) -> None:
+def test_the_escape_key_closes_a_detail_screen_and_clears_a_filter(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "enter")
         await press(app, pilot, "escape")

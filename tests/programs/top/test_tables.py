@@ -34,7 +34,7 @@ def test_topics_are_sorted_by_send_rate_and_system_topics_are_hidden_by_default(
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_the_alarm_line_shows_groups_that_have_lag_and_no_consumers_if_no_alarm_is_active(view: Any) -> None:
+def test_the_alarm_line_names_groups_with_lag_but_without_consumers_while_no_alarm_is_active(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))
@@ -49,7 +49,9 @@ def test_consumer_groups_are_sorted_by_lag_by_default_or_by_state_if_chosen(view
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("ORD", ["Orders"]), ("[bold", ["[bold red]x[/]"]), ("none", [])])
-def test_a_filter_matches_part_of_a_name_literally(view: Any, wanted: str, found: list[str]) -> None:
+def test_a_table_filter_matches_names_that_contain_the_filter_text_in_any_letter_case(
+    view: Any, wanted: str, found: list[str]
+) -> None:
     assert names(chosen(TOPICS, view.all_topics, wanted=wanted)) == found
 
 
@@ -64,7 +66,9 @@ def test_brokers_are_filtered_by_name_and_a_broker_that_does_not_answer_is_shown
 
 
 @pytest.mark.parametrize("kind", [BROKERS, TOPICS, GROUPS])
-def test_every_table_has_a_valid_default_order(kind: Any, view: Any) -> None:
+def test_the_default_sort_order_of_each_table_is_one_of_the_sort_orders_that_the_table_offers(
+    kind: Any, view: Any
+) -> None:
     values = {"brokers": view.all_brokers, "topics": view.all_topics, "groups": view.all_groups}[kind.title]
     assert kind.sorted_by in kind.orders
     for by in kind.orders:
@@ -84,7 +88,7 @@ def test_names_in_tables_are_escaped_and_shortened() -> None:
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_overview_is_one_line_and_alarms_above_the_line_limit_are_shown_as_a_count(view: Any) -> None:
+def test_the_overview_has_one_line_and_alarms_beyond_the_line_limit_are_replaced_by_their_count(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

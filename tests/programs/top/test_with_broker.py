@@ -25,7 +25,7 @@ async def send(producer: Producer, topic: str) -> None:
         await asyncio.gather(*(producer.send(Message(topic, b"x" * 100)) for _ in range(8)))
 
 
-def test_the_screen_shows_the_load_of_a_real_broker(tmp_path: Path) -> None:
+def test_the_top_screen_shows_the_load_of_a_real_broker(tmp_path: Path) -> None:
     """Rates, lag and the member's queues are those of a real cluster; then the broker ends, and the screen says so."""
     with EmbeddedBroker(tmp_path) as broker:
         broker.create_topic("Orders", 2)

@@ -98,7 +98,7 @@ def test_an_admin_client_decodes_the_answers_of_brokers_to_its_queries(fake_peer
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_admin_client_finds_messages_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, admin: AdminClient) -> None:
         assert await admin.query_by_key("T", "k1") == []
         broker.put("T", 0, b"one", "KEYS\x01k1 k2\x02UNIQ_KEY\x01u1")
@@ -118,7 +118,7 @@ def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -
     run(fake_peer, fake_broker, test)
 
 
-def test_an_offset_reset_is_refused_until_all_members_of_the_group_have_registered_again(
+def test_an_offset_reset_is_refused_if_group_members_have_not_registered_since_the_broker_restart(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """After a restart of their broker: they are not online yet, and would write their old offsets over the new ones."""

@@ -214,6 +214,6 @@ class AdminMachine(ClientMachine):
         }
 
 
-def test_admin_clients_return_correct_answers_in_time_under_random_calls_and_faults() -> None:
+def test_an_admin_client_returns_correct_answers_in_time_during_random_calls_and_server_faults() -> None:
     """Answers must be true, calls must end in time, and close must leave no resources."""
     run_machine(AdminMachine, examples(60))

@@ -416,7 +416,7 @@ def test_pulled_messages_are_not_sent_back_when_the_interpreter_exits(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_listener_that_is_a_plain_function_runs_in_a_thread(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_listener_that_is_not_a_coroutine_function_runs_in_a_thread(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         loop = asyncio.get_running_loop()
         done = asyncio.Event()

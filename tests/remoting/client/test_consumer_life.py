@@ -340,7 +340,7 @@ def test_a_transaction_check_can_close_its_producer() -> None:
     run(test)
 
 
-def test_transaction_callbacks_that_do_not_return_a_transaction_state_are_reported(
+def test_an_error_is_raised_or_logged_if_a_transaction_callback_returns_no_transaction_state(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A local part or a check that forgets its return leaves the transaction undecided, and says so."""

@@ -48,7 +48,7 @@ def test_an_invalid_setting_is_refused_with_its_value(name: str, value: Any, fit
     assert isinstance(failure.value, FlintError)
 
 
-def test_an_offset_folder_can_be_a_string() -> None:
+def test_the_offset_folder_setting_accepts_a_string() -> None:
     assert ConsumerSettings(offset_folder="/x").offset_folder == Path("/x")  # type: ignore[arg-type]
 
 

@@ -231,7 +231,7 @@ def test_a_producer_or_consumer_does_not_start_if_the_client_that_it_shares_is_c
     asyncio.run(run())
 
 
-def test_failed_heartbeats_to_a_broker_are_logged_with_growing_pauses(
+def test_failed_heartbeats_to_a_broker_are_logged_at_growing_intervals(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster(Choices(3), brokers=2)

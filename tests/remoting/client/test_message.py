@@ -127,7 +127,9 @@ def test_lz4_and_zstd_bodies_of_the_java_client_are_decompressed(flags: int) -> 
 
 
 @pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_decompressing_a_body_in_parts_decompresses_only_the_parts_that_are_read(package: str, flags: int) -> None:
+def test_reading_the_first_part_of_a_compressed_body_does_not_decompress_the_rest_of_the_body(
+    package: str, flags: int
+) -> None:
     """Only the parts that are read are unpacked; damage is found at the end, as by :func:`decompress`."""
     body = bytes(range(256)) * 4_000 + bytes(100_000_000)
     packed = packed_with(package, body) if package else zlib.compress(body)

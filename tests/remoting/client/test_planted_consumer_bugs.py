@@ -161,6 +161,8 @@ MARKS = {"stop_iteration_of_a_plain_listener_never_comes_back": OLD_FUTURES}
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name, marks=MARKS.get(one.name, ())) for one in BUGS])
-def test_the_state_machine_tests_find_each_planted_consumer_bug(planted: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_machine_tests_fail_for_each_bug_deliberately_added_to_the_consumer(
+    planted: Bug, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The machine could pass by checking nothing; without the bug it passes in its own tests."""
     find(planted, monkeypatch)

@@ -121,7 +121,7 @@ def a_failed_send_does_not_doubt_the_route(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RouteCache, "doubt", lambda self, topic: None)
 
 
-@bug(BUGS, instances.test_failed_heartbeats_to_a_broker_are_logged_with_growing_pauses)
+@bug(BUGS, instances.test_failed_heartbeats_to_a_broker_are_logged_at_growing_intervals)
 def each_heartbeat_that_fails_is_a_line(patch: pytest.MonkeyPatch) -> None:
     """8,000 in ten minutes."""
     patch.setattr(Troubles, "met", lambda self, subject, reason, may_pass=False: True)

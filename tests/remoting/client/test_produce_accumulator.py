@@ -66,7 +66,7 @@ def sends(broker: Any) -> list[RemotingCommand]:
         Message("T", bytes(100)),  # to be compressed
     ],
 )
-def test_a_message_that_is_not_allowed_in_a_batch_is_sent_alone(
+def test_concurrent_messages_that_are_not_allowed_in_batches_are_sent_in_separate_requests(
     fake_peer: Any, fake_broker: Any, message: Message
 ) -> None:
     async def test(broker: Any, producer: Producer) -> None:
@@ -352,7 +352,9 @@ def test_concurrent_sends_share_a_request_and_each_send_gets_its_own_result(fake
     run(fake_peer, fake_broker, test)
 
 
-def test_a_single_message_is_sent_without_a_batch(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_without_concurrent_sends_is_sent_as_a_single_message_and_not_as_a_batch(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """A batch of one would cost more, at the broker too."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -374,7 +376,7 @@ def test_a_single_message_is_sent_without_a_batch(fake_peer: Any, fake_broker: A
         (Message("T", b"x" * 100), {"compress_over_bytes": 100}),
     ],
 )
-def test_a_message_that_is_not_allowed_in_a_batch_is_sent_separately_from_the_batch(
+def test_a_message_not_allowed_in_a_batch_is_sent_alone_and_concurrent_messages_are_batched(
     fake_peer: Any, fake_broker: Any, message: Message, options: dict[str, Any]
 ) -> None:
     """Brokers refuse a batch with such a message; the others in it would be refused along with it."""
@@ -473,7 +475,7 @@ def test_canceling_a_send_before_its_batch_is_sent_removes_the_message_from_the_
     run(fake_peer, fake_broker, test)
 
 
-def test_a_refused_batch_fails_every_send_in_it(fake_peer: Any, fake_broker: Any) -> None:
+def test_every_send_in_a_batch_fails_if_the_broker_refuses_the_batch(fake_peer: Any, fake_broker: Any) -> None:
     """The batch is stored together, or not at all."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -501,7 +503,7 @@ def test_an_invalid_message_fails_only_its_own_send(fake_peer: Any, fake_broker:
     run(fake_peer, fake_broker, test)
 
 
-def test_every_send_of_an_unanswered_batch_times_out(fake_peer: Any, fake_broker: Any) -> None:
+def test_every_send_in_a_batch_times_out_if_the_broker_does_not_answer(fake_peer: Any, fake_broker: Any) -> None:
     """It is not known whether any of them is stored; a broker that does not answer is not asked twice within the time."""
 
     async def test(broker: Any, producer: Producer) -> None:

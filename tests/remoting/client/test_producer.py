@@ -192,7 +192,7 @@ def test_a_message_that_cannot_be_stored_is_refused_before_it_is_sent(fake_peer:
     run(fake_peer, fake_broker, test, max_message_bytes=10)
 
 
-def test_long_bodies_are_compressed_if_configured(fake_peer: Any, fake_broker: Any) -> None:
+def test_message_bodies_of_at_least_the_configured_size_are_compressed(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         await producer.send(Message("T", b"x" * 99))
         await producer.send(Message("T", b"x" * 100))
@@ -203,7 +203,7 @@ def test_long_bodies_are_compressed_if_configured(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test, compress_over_bytes=100)
 
 
-def test_oneway_sends_are_not_answered(fake_peer: Any, fake_broker: Any) -> None:
+def test_send_oneway_sends_a_request_that_is_marked_as_oneway(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         await producer.send_oneway(Message("T", b"x"))
         await broker.peer.until(lambda: bool(broker.peer.of_code(310)))
@@ -278,7 +278,7 @@ def test_client_ids_are_unique_unless_an_instance_name_is_given() -> None:
     assert make_client_id("1.2.3.4") != make_client_id("1.2.3.4")
 
 
-def test_messages_with_one_sharding_key_go_to_one_queue_in_order(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_with_the_same_sharding_key_go_to_the_same_queue_in_order(fake_peer: Any, fake_broker: Any) -> None:
     """To the one that the Java client chooses for the key, however it is sent; and nothing else is tried."""
 
     async def test(broker: Any, producer: Producer) -> None:

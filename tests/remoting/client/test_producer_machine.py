@@ -376,7 +376,7 @@ MACHINES: list[type[RuleBasedStateMachine]] = [ProducerMachine, LingeringMachine
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_producers_lose_no_acknowledged_message_and_all_calls_return_under_random_calls_and_faults(
+def test_producers_lose_no_acknowledged_message_and_every_call_returns_despite_random_faults(
     machine: type[ProducerMachine],
 ) -> None:
     """Nothing acknowledged is missing, nothing is stored twice without a cause, calls end in time, close leaves nothing."""

@@ -136,7 +136,9 @@ def test_a_seek_discards_pulled_messages(fake_peer: Any, fake_broker: Any) -> No
     run(fake_peer, fake_broker, test)
 
 
-def test_invalid_calls_of_a_pull_consumer_are_refused(fake_peer: Any, fake_broker: Any) -> None:
+def test_methods_of_a_pull_consumer_raise_an_error_for_invalid_arguments_or_unassigned_queues(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:
         with pytest.raises(ValueError, match=r"call assign\(topic\)"):
             await consumer.poll()
@@ -188,7 +190,7 @@ def test_a_poll_raises_the_error_of_a_failed_pull_only_if_it_has_no_messages_to_
     run(fake_peer, fake_broker, test)
 
 
-def test_an_illegal_position_of_a_pull_consumer_is_corrected_and_logged(
+def test_a_pull_consumer_corrects_and_logs_an_offset_beyond_the_end_of_a_queue(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:

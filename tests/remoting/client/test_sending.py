@@ -138,7 +138,9 @@ def test_a_slow_broker_is_avoided_for_the_backoff_time_of_its_latency(
     run(fake_peer, fake_broker, test, latency_backoff=True)
 
 
-def test_a_broker_is_not_avoided_after_refusing_an_illegal_message(fake_peer: Any, fake_broker: Any) -> None:
+def test_latency_backoff_does_not_avoid_a_broker_that_refused_an_illegal_message(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code.update(a=13, b=13, c=13)
         for _ in range(3):
@@ -169,7 +171,7 @@ def test_a_message_not_stored_durably_is_sent_to_another_broker_if_retry_when_no
     run(fake_peer, fake_broker, test, retry_when_not_durable=True)
 
 
-def test_a_send_returns_flush_disk_timeout_of_its_first_attempt_if_the_retry_fails(
+def test_a_send_returns_the_status_flush_disk_timeout_of_its_first_attempt_if_its_retry_fails(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:

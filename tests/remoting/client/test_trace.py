@@ -72,7 +72,7 @@ def test_a_tracing_producer_sends_a_trace_record_for_each_stored_message(
     run(fake_peer, fake_broker, test)
 
 
-def test_each_call_of_a_listener_is_traced(fake_peer: Any, fake_broker: Any) -> None:
+def test_calls_of_a_message_listener_are_traced_with_their_success_or_failure(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.topics.add("%RETRY%cg")
         for number in range(3):

@@ -201,7 +201,7 @@ class PlainCheckMachine(TransactionMachine):
 
 
 @pytest.mark.parametrize("machine", [TransactionMachine, PlainCheckMachine])
-def test_every_half_message_ends_as_its_local_transaction_decides_under_random_calls_and_faults(
+def test_half_messages_are_committed_or_rolled_back_as_the_local_transaction_decides_despite_faults(
     machine: type[TransactionMachine],
 ) -> None:
     """Every half message is decided as its local part says, whatever checks raise and whatever servers do meanwhile."""

@@ -102,7 +102,7 @@ def test_a_connection_error_is_not_reported_as_unhandled_if_one_waiting_request_
     with_peer(fake_peer, test)
 
 
-def test_a_lost_connection_fails_its_waiting_requests_and_is_replaced_by_the_next_request(
+def test_a_lost_connection_fails_its_waiting_requests_and_the_next_request_opens_a_new_connection(
     fake_peer: type[Peer],
 ) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:

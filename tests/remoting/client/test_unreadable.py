@@ -394,7 +394,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_each_pulled_message_that_is_withheld_from_the_listener_forms_its_own_group(
+def test_a_message_withheld_from_the_listener_is_never_grouped_with_other_pulled_messages(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""

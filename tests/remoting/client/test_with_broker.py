@@ -18,7 +18,7 @@ from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Mes
 FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET")
 
 
-def test_messages_are_sent_consumed_and_queried_and_topics_administered_at_a_running_broker(tmp_path: Path) -> None:
+def test_a_client_can_create_a_topic_and_send_and_consume_and_query_messages_with_a_real_broker(tmp_path: Path) -> None:
     async def run() -> None:
         async with NameServer(BrokerConfig(nameserver=NamesrvConfig(port=0))) as name_server:
             config = BrokerConfig(

@@ -46,7 +46,7 @@ def with_topic(bench: Any) -> Any:
     return bench
 
 
-def test_topics_are_created_changed_and_deleted(bench: Any, ask: Any) -> None:
+def test_admin_requests_create_and_delete_topics(bench: Any, ask: Any) -> None:
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     assert ask(handlers, bench.request(Code.UPDATE_AND_CREATE_TOPIC, new_topic("T", order="true"))).code == 0
     assert bench.state.topics.select("T") == TopicConfig(
@@ -160,7 +160,7 @@ def test_queue_offsets_and_topic_statistics_are_returned(with_topic: Any, ask: A
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, {"topic": "x", "queueId": "0"})).code == 1
 
 
-def test_consumers_of_a_topic_are_listed_and_unused_topics_removed(with_topic: Any, ask: Any) -> None:
+def test_consumer_groups_of_a_topic_are_listed_and_unused_topics_are_removed(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
@@ -183,7 +183,7 @@ def test_consumers_of_a_topic_are_listed_and_unused_topics_removed(with_topic: A
     assert bench.store.reader.topics() == {"T", "SCHEDULE_TOPIC_XXXX"}
 
 
-def test_groups_are_created_changed_and_deleted(with_topic: Any, ask: Any) -> None:
+def test_admin_requests_create_and_delete_subscription_groups(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     body = {"groupName": "g", "retryMaxTimes": 3, "retryQueueNums": 0, "consumeBroadcastEnable": False}
@@ -256,7 +256,7 @@ def test_consume_statistics_of_a_group_have_the_broker_offset_and_consumer_offse
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_offsets_of_a_group_are_cloned_and_compared_and_consume_time_spans_are_returned(
+def test_admin_requests_clone_and_compare_consumer_offsets_and_return_consume_time_spans(
     with_topic: Any, ask: Any
 ) -> None:
     bench = with_topic

@@ -210,7 +210,7 @@ def test_a_name_server_setting_outside_the_allow_list_cannot_be_changed(names: N
         assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code
 
 
-def test_the_name_server_config_processor_passes_the_test_kit_for_processors() -> None:
+def test_the_name_server_config_processor_passes_the_conformance_checks_for_request_processors() -> None:
     """A value that was put is found until it is deleted; settings are told without an error."""
     key = {"namespace": "N", "key": "k"}
     samples = [

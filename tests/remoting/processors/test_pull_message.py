@@ -196,7 +196,7 @@ def test_a_pull_needs_read_permission_of_broker_and_topic_and_an_enabled_consume
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_a_batch_of_pulls_is_postponed_after_its_first_pull_if_the_event_loop_is_busy(pulls: Pulls) -> None:
+def test_all_pulls_of_a_batch_except_the_first_are_postponed_if_the_event_loop_is_busy(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True
@@ -205,7 +205,7 @@ def test_a_batch_of_pulls_is_postponed_after_its_first_pull_if_the_event_loop_is
     assert pulls.server.postponed == others
 
 
-def test_the_pull_processor_module_is_short_and_imports_only_allowed_core_modules() -> None:
+def test_the_pull_processor_module_has_at_most_150_code_lines_and_imports_only_listed_core_modules() -> None:
     """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
     source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
     assert code_lines(source) <= 150

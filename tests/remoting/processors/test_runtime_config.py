@@ -116,7 +116,7 @@ def test_secret_settings_are_not_returned(bench: Any, ask: Any) -> None:
     assert not [name for name in shown if "secret" in name.lower() or "passw" in name.lower()]
 
 
-def test_slave_reads_fast_failure_reply_storage_and_default_queue_number_can_be_set_at_runtime(
+def test_the_settings_slave_read_and_fast_failure_and_store_reply_can_be_changed_at_runtime(
     bench: Any, ask: Any
 ) -> None:
     """Each of these was refused, though operators of RocketMQ change them when they must."""

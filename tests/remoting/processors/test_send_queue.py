@@ -159,7 +159,7 @@ def test_the_refusal_of_a_late_send_reports_where_and_how_long_the_send_waited()
     assert control.overdue([], 9.0, ON) == [], "each is judged once"
 
 
-def test_a_send_that_waited_for_a_slow_append_is_refused() -> None:
+def test_a_send_that_waited_for_a_slow_append_is_refused_if_fast_failure_is_on() -> None:
     control = FastFailure()
     control.appended(10.0, 1.2)
     control.arrived(10.01, 1)

@@ -187,7 +187,7 @@ def test_the_acl_extra_codes_setting_defines_who_may_send_the_request_codes_of_p
 
 
 @pytest.mark.parametrize(("code", "name"), [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b")])
-def test_a_send_needs_permission_for_its_topic_whether_the_topic_field_is_named_topic_or_b(
+def test_a_send_request_with_full_or_abbreviated_field_names_needs_permission_for_its_topic(
     code: int, name: str, tmp_path: Path
 ) -> None:
     """Batches need PUB; a retry topic needs its own group, whatever group the request names; a trace is taken, nothing else."""
@@ -238,7 +238,9 @@ def test_requests_by_physical_offset_need_permission_for_the_topic_of_the_messag
     assert results == {100: "ok", 200: "acl.permission", 300: retry, 400: "acl.permission", 500: "ok"}
 
 
-def test_address_lists_restrict_access_and_do_not_replace_a_signature(tmp_path: Path) -> None:
+def test_a_request_needs_both_an_allowed_address_and_a_valid_signature_in_safe_compatibility_mode(
+    tmp_path: Path,
+) -> None:
     """``compat: safe``: everyone signs; who is not on a list that there is may not come in."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(25, "local-key", host="10.1.0.2")) == "ok"
@@ -264,7 +266,7 @@ def test_whitelisted_addresses_need_no_signature_in_the_strict_rocketmq_compatib
     assert outcome(door, asked(25, None, host="127.0.0.2")) == "acl.unsigned"
 
 
-def test_a_key_query_is_accepted_if_its_signature_includes_or_omits_the_unique_key_query_field(tmp_path: Path) -> None:
+def test_the_signature_of_a_key_query_may_include_or_omit_the_header_field_unique_key_query(tmp_path: Path) -> None:
     """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}
@@ -274,7 +276,7 @@ def test_a_key_query_is_accepted_if_its_signature_includes_or_omits_the_unique_k
     assert outcome(door, caller("127.0.0.1", 12, {**fields, SIGNATURE: "x"}, b"")) == "acl.signature"
 
 
-def test_a_signature_equals_that_of_openssl() -> None:
+def test_a_request_signature_equals_the_hmac_sha1_that_openssl_computes() -> None:
     """Base64 of what ``openssl dgst -sha1 -hmac`` makes of the values in the order of their names, and the body."""
     fields = {"AccessKey": "flintadmin", "a": "1", "topic": "T"}
     assert signed_content(fields, b"body") == b"flintadmin1Tbody"

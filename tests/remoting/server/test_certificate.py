@@ -45,7 +45,9 @@ EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 @pytest.mark.parametrize(
     ("days", "kind"), [(1, EC), (3_000, EC), (36_500, EC), (30, ("-newkey", "rsa:2048")), (30, ("-newkey", "ed25519"))]
 )
-def test_the_expiry_of_a_certificate_equals_that_of_openssl(tmp_path: Path, days: int, kind: tuple[str, ...]) -> None:
+def test_the_expiry_time_read_from_a_certificate_equals_the_time_that_openssl_prints(
+    tmp_path: Path, days: int, kind: tuple[str, ...]
+) -> None:
     """From 2050 on years have four digits; keys and names are of any length."""
     file = certified(tmp_path, "a", days, kind)
     assert expires_ms(file) == as_openssl_says(file)

@@ -50,7 +50,7 @@ def test_a_part_of_the_file_descriptor_limit_is_reserved_and_not_available_to_co
     assert connections_ceiling(limit) == ceiling
 
 
-def test_there_is_room_for_a_new_connection_while_an_unreserved_file_descriptor_is_free(
+def test_a_new_connection_is_allowed_only_while_an_unreserved_file_descriptor_is_free(
     limits: tuple[int, int],
 ) -> None:
     """Whoever holds the descriptors: those of a program around count as well, and the limit is looked at each time."""
@@ -69,7 +69,7 @@ def test_there_is_room_for_a_new_connection_while_an_unreserved_file_descriptor_
         os.close(taken.pop())
 
 
-def test_there_is_no_room_for_a_new_connection_if_no_file_descriptor_is_free(limits: tuple[int, int]) -> None:
+def test_a_new_connection_is_not_allowed_if_the_process_has_no_free_file_descriptor(limits: tuple[int, int]) -> None:
     """Not even for the look."""
     with socket.socket() as listening:
         lowest = os.dup(listening.fileno())

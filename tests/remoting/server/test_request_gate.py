@@ -68,7 +68,7 @@ def test_an_authenticator_gets_the_access_rule_of_the_request_code(peer: Peer) -
 
 
 @pytest.mark.parametrize("does", [ZeroDivisionError(), SystemExit(), True, "passed"], ids=str)
-def test_an_error_of_an_authenticator_refuses_only_its_request(peer: Peer, does: Any) -> None:
+def test_a_failure_of_an_authenticator_refuses_only_the_request_that_it_checks(peer: Peer, does: Any) -> None:
     """The error is also reported to the counter of plugin failures."""
     failed: list[int] = []
     gate = RequestGate(
@@ -78,7 +78,7 @@ def test_an_error_of_an_authenticator_refuses_only_its_request(peer: Peer, does:
     assert (peer.refused, failed) == ([(2, "authenticator.failed")], [2])
 
 
-def test_authenticators_are_called_in_order_until_a_refusal(peer: Peer) -> None:
+def test_authenticators_are_called_in_order_until_one_of_them_refuses_the_request(peer: Peer) -> None:
     """All must let a request pass."""
     first, second = Door(c2=REFUSAL), Door(c1=REFUSAL)
     gate = RequestGate(ManualClock(), {}, (first, second), _unexpected)

@@ -128,7 +128,7 @@ async def test_a_connection_with_one_request_is_served_before_connections_with_m
 
 
 @in_loop
-async def test_requests_are_not_processed_while_their_peer_does_not_read_its_answers(
+async def test_requests_of_a_peer_wait_while_the_peer_does_not_read_its_answers(
     work: RequestScheduler, answered: list[Any]
 ) -> None:
     """They must take no time of the loop while they wait."""
@@ -162,7 +162,7 @@ async def test_requests_of_a_closed_connection_are_dropped(work: RequestSchedule
 
 
 @in_loop
-async def test_reading_from_a_connection_is_paused_while_its_many_frames_are_processed_in_several_steps(
+async def test_reading_from_a_connection_is_paused_until_all_of_its_waiting_frames_are_processed(
     work: RequestScheduler,
 ) -> None:
     """In their order."""

@@ -47,7 +47,9 @@ def asked(code: int) -> Request:
     return Request(channel, code, 1, 0, 0, "JAVA", 0, {}, b"")
 
 
-def test_a_processor_handles_the_codes_that_it_declares(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_processor_handles_exactly_the_request_codes_that_its_class_declares(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """In the pool of each declaration; audited codes leave a line."""
     table = RequestTable()
     table.add_processor(Painter(), declared_by(Painter), pools(), "a test")

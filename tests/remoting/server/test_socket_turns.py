@@ -207,7 +207,9 @@ async def test_a_protocol_gets_data_then_eof_then_connection_lost_if_its_peer_cl
 
 
 @on_both
-async def test_a_protocol_can_write_to_a_peer_that_closed_its_side(turns: SocketTurns | None) -> None:
+async def test_a_protocol_can_write_to_a_peer_that_shut_down_only_its_sending_direction(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     peer.keeps_open = True
     theirs.shutdown(socket.SHUT_WR)
@@ -239,7 +241,9 @@ async def test_a_protocol_gets_connection_reset_error_if_its_peer_resets_the_con
 
 
 @on_both
-async def test_unsent_bytes_are_buffered_and_pause_the_writer(turns: SocketTurns | None) -> None:
+async def test_a_protocol_is_asked_to_pause_writing_if_too_many_unsent_bytes_are_buffered(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     transport.set_write_buffer_limits(high=100_000)
     assert transport.get_write_buffer_limits() == (25_000, 100_000)

@@ -61,7 +61,7 @@ def test_an_encoded_command_is_decoded_unchanged(command: RemotingCommand) -> No
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, ROCKETMQ, 2, 255]))
-def test_random_bytes_raise_only_frame_error(header: bytes, codec: int) -> None:
+def test_decoding_random_bytes_succeeds_or_raises_frame_error(header: bytes, codec: int) -> None:
     with suppress(FrameError):
         decode_command(header)
     with suppress(FrameError):
@@ -69,7 +69,7 @@ def test_random_bytes_raise_only_frame_error(header: bytes, codec: int) -> None:
 
 
 @given(commands, st.data())
-def test_damaged_frames_raise_only_frame_error(command: RemotingCommand, data: st.DataObject) -> None:
+def test_decoding_a_damaged_frame_succeeds_or_raises_frame_error(command: RemotingCommand, data: st.DataObject) -> None:
     frame = bytearray(encode_command(command)[4:])
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
@@ -231,7 +231,7 @@ def test_opaque_numbers_of_a_simulated_run_do_not_depend_on_requests_created_in_
     assert next_opaque() > others[-1], "after the simulation the process's sequence continues"
 
 
-def test_request_codes_beyond_16_bits_need_the_json_codec() -> None:
+def test_only_the_json_codec_encodes_request_codes_of_more_than_16_bits() -> None:
     assert decode_command(encode_command(request(200_050))[4:]).code == 200_050
     with pytest.raises(FrameError, match="200050"):
         encode_command(request(200_050, codec=ROCKETMQ))

@@ -79,10 +79,10 @@ class SqliteQueue:
         return after if timestamp_ms - store_time(earlier[0]) > store_time(later[0]) - timestamp_ms else before
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message for which ``is_gone`` is false, the queue's end if there is no such
-        message.
+        """Return the logical offset of the oldest message for which ``is_gone`` returns False. If it returns True for all
+        messages, return the end of the queue.
 
-        ``is_gone`` takes the physical offset of a message in bytes.
+        ``is_gone`` is called with the physical offset of a message in bytes.
         """
         low, high = self.min_queue_offset, self.max_queue_offset
         while low < high:

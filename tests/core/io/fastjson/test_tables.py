@@ -25,7 +25,7 @@ def _check(rows: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(NAMES, st.builds(TopicConfig, topic_name=NAMES, order=st.booleans()), max_size=5))
-def test_a_table_encoded_as_json_in_chunks_equals_the_table_encoded_at_once(
+def test_encoding_a_table_as_json_in_chunks_gives_the_same_json_as_encoding_it_in_one_call(
     rows: dict[str, TopicConfig],
 ) -> None:
     """Names of old files, and of files that somebody has edited, may hold anything."""
@@ -33,7 +33,7 @@ def test_a_table_encoded_as_json_in_chunks_equals_the_table_encoded_at_once(
 
 
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1700])
-def test_the_json_chunks_of_a_table_join_to_valid_json_for_any_number_of_rows(count: int) -> None:
+def test_the_concatenated_json_chunks_of_a_table_are_valid_json_for_any_number_of_rows(count: int) -> None:
     """No comma is missing or too many where one piece ends."""
     _check({f"g{number}": SubscriptionGroupConfig(group_name=f"g{number}") for number in range(count)})
 

@@ -50,7 +50,7 @@ def asked(code: int, ext_fields: dict[str, str] | None = None, flag: int = 0) ->
     return Request(None, code, 1, flag, 0, "JAVA", 0, ext_fields, b"")  # type: ignore[arg-type]
 
 
-def test_a_handler_declares_header_pool_access_rule_audit_flag_and_summary_for_each_request_code() -> None:
+def test_the_declaration_of_a_request_code_has_a_header_class_and_a_thread_pool_and_an_access_rule() -> None:
     """In the order of definition, with the first paragraph of the docstring in one line."""
     mix, *look = declared_by(Paint)
     assert mix == RequestDeclaration(
@@ -71,7 +71,7 @@ def test_a_handler_method_handles_all_request_codes_that_it_declares() -> None:
     assert answer.remark == "20003"
 
 
-def test_an_overriding_handler_replaces_the_request_codes_of_the_parent_class() -> None:
+def test_a_handler_method_that_overrides_a_parent_method_handles_only_its_own_request_codes() -> None:
     """The codes of the parent would otherwise name a handler that no longer exists."""
     assert [one.code for one in declared_by(Spray)] == [20_001, 20_004]
     assert sorted(Spray().handlers()) == [20_001, 20_004]
@@ -96,7 +96,7 @@ def test_a_request_header_is_decoded_into_the_requested_header_class() -> None:
     assert request.header(ConsumerGroupRequestHeader) is typed
 
 
-def test_the_attribute_is_oneway_of_a_request_equals_the_oneway_flag_of_its_header() -> None:
+def test_the_is_oneway_attribute_of_a_request_equals_the_oneway_flag_in_its_header() -> None:
     """Its answer would reach a client that waits for none."""
     assert asked(1, flag=ONEWAY_FLAG).is_oneway
     assert not asked(1).is_oneway

@@ -71,7 +71,7 @@ Lander(LandingTask.from_json(sys.argv[1]), 0).land(int(sys.argv[2]), 1 << 20)
     assert offsets(zone) == sorted(little_log.landing)
 
 
-def test_a_delta_table_accepts_several_stores_and_refuses_a_store_whose_log_was_truncated(
+def test_a_delta_table_accepts_messages_of_several_stores_but_not_of_a_store_with_a_truncated_log(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """Each store has a position of its own in the table; a history that was cut since is not mixed with the new one."""

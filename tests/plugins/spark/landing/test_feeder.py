@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_maximum_total_size() -> None:
+def test_messages_are_written_to_the_landing_zone_when_their_age_or_total_size_reaches_its_maximum() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -106,7 +106,7 @@ def test_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_maximum_
     assert feeder.committed() == 100 + 64 * KIB
 
 
-def test_messages_are_exported_from_the_log_if_too_many_wait_in_memory_for_the_landing_zone() -> None:
+def test_the_export_to_the_landing_zone_reads_the_commit_log_if_too_many_messages_wait_in_memory() -> None:
     """Backpressure: with too much waiting, hand-overs are dropped, the log is read in steps, and then it follows again."""
     bench = Bench()
     feeder = bench.feeder

@@ -61,7 +61,7 @@ def test_an_export_contains_every_message_of_the_store(tmp_path: Path, template:
         export(StoreFiles(template), out, engine)
 
 
-def test_an_export_contains_only_the_chosen_times_and_topics(
+def test_an_export_contains_only_messages_of_the_chosen_topics_and_the_chosen_time_range(
     tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bounds are exact to the millisecond, and pieces outside the range are not read."""

@@ -132,7 +132,9 @@ def test_a_rebuilt_queue_begins_with_filler_units_if_its_first_messages_are_dele
     assert any(data.startswith(filler) for data in made.values())
 
 
-def test_a_queue_of_a_recreated_topic_is_rebuilt_in_order(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_processes_the_records_of_a_recreated_topic_in_the_order_of_the_log(
+    tmp_path: Path, store: Path
+) -> None:
     """Condition 1: offsets begin anew at 0; that queue, and no other, is made by the broker's own code, in order."""
     opened = open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))
     try:

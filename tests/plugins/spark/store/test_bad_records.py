@@ -53,7 +53,7 @@ def test_an_intact_record_after_adjacent_damaged_records_is_not_skipped(root: Pa
 
 
 @pytest.mark.usefixtures("walk")
-def test_a_message_of_a_small_queue_is_read_if_it_follows_a_skipped_damaged_record(tmp_path: Path) -> None:
+def test_a_message_of_a_queue_with_few_messages_is_read_if_it_follows_a_skipped_damaged_record(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):

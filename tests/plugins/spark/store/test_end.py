@@ -54,7 +54,7 @@ def test_a_store_in_use_is_read_up_to_its_last_dispatched_message(tmp_path: Path
     assert len(batch(tmp_path, visibility="flushed")) == 15
 
 
-def test_a_read_of_a_store_in_use_returns_new_messages_whose_queue_units_are_not_yet_written(
+def test_a_read_returns_a_message_whose_consume_queue_unit_is_missing_while_the_store_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker writes a batch's units queue by queue: one queue may show a message before another shows an older one."""

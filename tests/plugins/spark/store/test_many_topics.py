@@ -58,7 +58,7 @@ def crash(root: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_a_read_opens_only_files_of_subscribed_queues_and_of_the_queues_of_the_last_log_records(
+def test_a_read_opens_files_of_an_unsubscribed_queue_only_if_the_last_log_record_is_in_that_queue(
     many: Path, opened: list[str], state: Callable[[Path], None]
 ) -> None:
     """Reads of a store with many topics would otherwise take seconds;
@@ -92,7 +92,7 @@ def first_part(name: str) -> str:
     return name.split("/", maxsplit=1)[0]
 
 
-def test_a_store_in_use_with_many_topics_is_read_to_its_last_dispatched_message(
+def test_a_read_of_an_open_store_with_many_topics_ends_at_the_last_dispatched_message(
     tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is the last message of the log that its own queue names; what is not dispatched is not read."""
@@ -164,7 +164,7 @@ def test_the_option_min_partitions_divides_the_messages_of_subscribed_topics_eve
     assert max(counts) - min(counts) <= 1
 
 
-def test_the_option_min_partitions_evenly_divides_a_topic_with_few_adjacent_messages_in_a_large_log(
+def test_the_option_min_partitions_evenly_divides_ten_adjacent_messages_of_a_topic_in_a_large_log(
     tmp_path: Path,
 ) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""

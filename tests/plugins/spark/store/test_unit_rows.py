@@ -133,7 +133,7 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "orders"}, {"batchRows": "3"}])
-def test_the_log_is_not_read_if_queue_units_hold_all_columns(
+def test_the_commit_log_is_not_read_if_queue_units_contain_all_requested_columns(
     tmp_path: Path, options: dict[str, str], no_log: None
 ) -> None:
     """Units are read for speed; a column that only records hold needs the log."""
@@ -258,7 +258,7 @@ def test_rows_are_read_from_log_records_if_queue_units_contradict_the_log(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_wrong_queue_units_do_not_change_the_rows_of_a_read_of_selected_topics(
+def test_wrong_queue_units_do_not_change_the_rows_that_a_read_of_selected_topics_returns(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""

@@ -121,7 +121,7 @@ def test_the_remaining_brokers_are_read_while_a_broker_is_down(first: Served, se
         assert told["broker-b"]["contactAgeMs"] >= told["broker-a"]["contactAgeMs"] >= 0
 
 
-def test_a_task_waits_for_a_broker_that_restarts(first: Served) -> None:
+def test_a_spark_task_waits_for_a_restarting_broker(first: Served) -> None:
     """A batch that was planned before the broker stopped is read when it is back."""
     with contextlib.closing(stream(first)) as one:
         (part,) = one.plan(one.initial("earliest"), one.latest())
@@ -135,7 +135,7 @@ def test_a_task_waits_for_a_broker_that_restarts(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_fail_on_data_loss_makes_a_broker_down_longer_than_max_broker_away_an_error_not_a_warning(
+def test_exceeding_max_broker_away_is_an_error_with_fail_on_data_loss_and_a_warning_without(
     first: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The user says how long; then the error names the broker, the time and the option, or it is a warning."""
@@ -170,7 +170,7 @@ def test_a_stream_does_not_wait_for_a_deleted_topic(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_fail_on_data_loss_makes_a_batch_read_an_error_not_a_warning_while_a_broker_is_down(
+def test_a_broker_down_in_a_batch_read_is_an_error_with_fail_on_data_loss_and_a_warning_without(
     first: Served, second: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """5 of 15 messages are at a broker that is down: an error with its name, or a warning and the rest."""
@@ -229,7 +229,7 @@ def test_consumer_offsets_are_committed_at_the_reachable_brokers(first: Served, 
     assert first.committed("lag", TOPIC, 0) == 10
 
 
-def test_a_stream_waits_no_longer_for_brokers_that_answered_or_whose_topic_was_deleted() -> None:
+def test_a_stream_stops_waiting_for_a_broker_that_answered_or_whose_topic_was_deleted() -> None:
     """A stream would otherwise wait for queues that no longer exist."""
     contacts = Contacts(options_for_memory(), clock=lambda: 5.0)
     contacts.know([MessageQueue("b1", 0, "t"), MessageQueue("b2", 0, "t")])
@@ -246,7 +246,7 @@ def options_for_memory() -> ReadOptions:
     return ReadOptions.parse({"nameServer": "h:1", "subscribe": "t"}).for_stream()
 
 
-def test_the_error_about_a_name_server_that_never_answered_contains_the_option_and_the_address(first: Served) -> None:
+def test_the_error_about_an_unreachable_name_server_contains_the_option_name_and_the_address(first: Served) -> None:
     """Where nothing is known yet, an address that is wrong is told after some attempts."""
     one = WireTransport(options_of(first, nameServer="127.0.0.1:1").for_stream())
     with contextlib.closing(one), pytest.raises(SparkPluginError, match=r"nameServer 127\.0\.0\.1:1"):

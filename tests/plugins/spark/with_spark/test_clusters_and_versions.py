@@ -54,7 +54,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_reads_have_the_documented_results_on_executors_and_with_spark_connect(
+def test_the_spark_data_source_behaves_as_documented_on_executors_and_with_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Tasks run in this process, on executors of a standalone cluster, or behind a Spark Connect server."""
@@ -101,7 +101,7 @@ def another_pyspark(folder: Path, version: str) -> tuple[Path, Path]:
         *[pytest.param(version, "standalone", marks=pytest.mark.longest) for version in OTHERS],
     ],
 )
-def test_reads_have_the_documented_results_with_each_supported_pyspark_version(
+def test_the_spark_data_source_behaves_as_documented_with_each_supported_pyspark_version(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, version: str, place: str
 ) -> None:
     """Most clusters do not run the newest version."""

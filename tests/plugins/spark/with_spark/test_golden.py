@@ -78,7 +78,7 @@ def test_spark_reads_the_same_rows_that_rocketmq_dumped_from_the_store(
     assert read(subscribe=topic, maxPartitionBytes="2000") == [row for row in wanted if row["topic"] == topic]
 
 
-def test_compressed_bodies_are_read_as_they_were_sent(
+def test_spark_returns_the_decompressed_bodies_of_compressed_messages(
     spark: Any, load_golden: Callable[[str], Any], tmp_path: Path
 ) -> None:
     """zlib, lz4 and zstd are undone: each message's body is the one that the client was given."""

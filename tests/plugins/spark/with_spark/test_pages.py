@@ -30,7 +30,7 @@ IS_SAID = "accepts the address of a cluster. For Spark Connect, which `spark-sub
 
 @pytest.mark.longest
 @pytest.mark.parametrize("place", [pytest.param(place, marks=pytest.mark.xdist_group(place)) for place in PLACES])
-def test_code_blocks_of_the_spark_documentation_run_locally_on_a_cluster_and_over_spark_connect(
+def test_spark_documentation_code_runs_in_local_mode_and_on_a_cluster_and_through_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Each block of the pages runs, streams included; a command that cannot run there is one of which the page says so."""

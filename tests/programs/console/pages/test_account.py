@@ -94,7 +94,7 @@ def test_an_administrator_account_sees_every_page(guarded: EmbeddedCluster, capl
     assert "admin-key logged in from 127.0.0.1" in caplog.text
 
 
-def test_pages_show_which_requests_the_brokers_refused(guarded: EmbeddedCluster) -> None:
+def test_a_page_shows_that_the_brokers_refused_a_request_of_the_logged_in_account(guarded: EmbeddedCluster) -> None:
     """It is let in, and the brokers refuse what it may not see; the page says who refused."""
 
     async def run() -> None:

@@ -95,7 +95,7 @@ def test_the_overview_reports_groups_without_members(tmp_path: Path) -> None:
         asyncio.run(run(cluster))
 
 
-def test_topic_and_group_pages_show_queues_and_conflicts_and_the_topic_list_can_be_searched(
+def test_console_pages_show_the_queues_of_a_topic_and_the_subscription_conflicts_of_a_group(
     cluster: EmbeddedCluster,
 ) -> None:
     """With rates, lag, who holds which queue, and members that contradict each other."""

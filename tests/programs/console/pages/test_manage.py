@@ -29,7 +29,7 @@ async def configs(cluster: EmbeddedCluster, topic: str, group: str = "") -> Any:
         return await (admin.group_config(group, address) if group else admin.topic_config(topic, address))
 
 
-def test_a_topic_is_created_changed_and_deleted_after_confirmation(cluster: EmbeddedCluster) -> None:
+def test_a_topic_is_created_and_changed_and_deleted_after_a_confirmation(cluster: EmbeddedCluster) -> None:
     """What the page shows is what the broker has then; nothing happens before the confirmation, and it counts once."""
 
     async def run() -> None:
@@ -73,7 +73,7 @@ def test_a_topic_is_created_changed_and_deleted_after_confirmation(cluster: Embe
     asyncio.run(run())
 
 
-def test_a_group_is_created_changed_and_deleted_after_confirmation(cluster: EmbeddedCluster) -> None:
+def test_a_group_is_changed_and_deleted_after_a_confirmation(cluster: EmbeddedCluster) -> None:
     """Settings that the form does not have stay as they are."""
 
     async def run() -> None:
