@@ -1,4 +1,4 @@
-"""Group commit, as in RocketMQ's ``GroupCommitService``: a message is acknowledged after a sync, and many messages share a sync.
+"""Group commit, like RocketMQ's ``GroupCommitService``: a message is acknowledged after a sync, and many messages share a sync.
 
 ::
 

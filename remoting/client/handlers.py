@@ -144,8 +144,7 @@ class Consumers(InstanceUser):
     ) -> Callable[[B], B]:
         """Return a decorator that declares that a function consumes up to ``settings.consume_batch_size`` messages per call.
 
-        Args, Raises:
-            see :meth:`handler`.
+        The arguments and errors are the same as for :meth:`handler`.
         """
         return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=True)
 
