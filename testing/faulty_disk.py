@@ -83,8 +83,8 @@ class FaultyDisk(SimulatedDisk):
             replay = JournalReplay(self).advance(len(self.journal))
             left = replay.torn(LOG) if tears else replay.synced()
         for fault in self._sync_faults:
-            # undo() ends the delay of a sync that still waits. The sync fails after the delay, because the power is already
-            # cut.
+            # undo() ends the delay of a sync that still waits.
+            # The sync fails after the delay, because the power is already cut.
             fault.undo()
         return left
 

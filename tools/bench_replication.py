@@ -232,8 +232,8 @@ async def measure(kind: Kind, work: Path, options: argparse.Namespace) -> None:
         kind.start(work / "master", "sync_master") as master,
         kind.start(work / "slave", "slave", master) as slave,
     ):
-        # The measurement must begin only after the topic exists and the slave follows its master. Sends to the sync master fail
-        # until the slave follows, so short loads are run until no send fails.
+        # The measurement must begin only after the topic exists and the slave follows its master.
+        # Sends to the sync master fail until the slave follows, so short loads are run until no send fails.
         deadline_s = time.monotonic() + PATIENCE_S
         await run_bench(load(1, 1, 0.2), alone.name_server, None)
         while (await run_bench(load(1, 1, 0.2), master.name_server, None)).errors:

@@ -154,8 +154,9 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
         if error.key is None and has_rocketmq_keys(text, role):
-            # An error without a key means that the file is not valid YAML. If the file also contains RocketMQ's setting names,
-            # it is probably RocketMQ's file, so the error text suggests to import the file.
+            # An error without a key means that the file is not valid YAML.
+            # If the file also contains RocketMQ's setting names, it is probably RocketMQ's file, so the error text suggests to
+            # import the file.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
@@ -199,8 +200,8 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
     except ConfigError as error:
-        # Two settings that are valid alone contradict each other. The error text names the file, line or variable that sets one
-        # of them.
+        # Two settings that are valid alone contradict each other.
+        # The error text names the file, line or variable that sets one of them.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)

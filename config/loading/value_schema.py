@@ -113,8 +113,8 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
     if value is attrs.NOTHING:
-        # ``attrs.NOTHING`` means that the field has no default. It is tested before enums, because ``attrs.NOTHING`` is itself
-        # a member of an enum.
+        # ``attrs.NOTHING`` means that the field has no default.
+        # It is tested before enums, because ``attrs.NOTHING`` is itself a member of an enum.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)

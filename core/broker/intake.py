@@ -297,8 +297,8 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck. The requests with codes 311 to
-        # 313, such as GET_UNIT_TOPIC_LIST, list topics by this flag.
+        # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck.
+        # The requests with codes 311 to 313, such as GET_UNIT_TOPIC_LIST, list topics by this flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

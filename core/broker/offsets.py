@@ -118,9 +118,10 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The table's file may still contain consumer offsets that the journal lists as removed. These offsets are removed from
-        # the loaded table. During these removals, the table has no journal, because each removal would otherwise be appended to
-        # the journal a second time.
+        # The table's file may still contain consumer offsets that the journal lists as removed.
+        # These offsets are removed from the loaded table.
+        # During these removals, the table has no journal, because each removal would otherwise be appended to the journal a
+        # second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

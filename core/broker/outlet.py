@@ -181,8 +181,9 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # If pull.slave_read is off, a slave refers clients to its master while the master is reachable. The answer contains
-            # the requested offset, so clients skip no messages. RocketMQ's slave, in contrast, makes clients skip messages.
+            # If pull.slave_read is off, a slave refers clients to its master while the master is reachable.
+            # The answer contains the requested offset, so clients skip no messages.
+            # RocketMQ's slave, in contrast, makes clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id

@@ -138,8 +138,8 @@ class NotedFile(ABC):
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
-        # After a failed sync of the journal, a later sync can succeed although bytes of the journal are lost. Therefore, if any
-        # sync of the journal has failed (``is_sound`` is false), the whole table is written instead.
+        # After a failed sync of the journal, a later sync can succeed although bytes of the journal are lost.
+        # Therefore, if any sync of the journal has failed (``is_sound`` is false), the whole table is written instead.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await background(work)

@@ -54,11 +54,11 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # Each call syncs only the parents of folders that the call itself creates. The new folders are therefore
-                # removed, so that a later call creates them again and makes them durable.
+                # Each call syncs only the parents of folders that the call itself creates.
+                # The new folders are therefore removed, so that a later call creates them again and makes them durable.
                 self._unmake(path.parent, unnamed[0])
-            # mmap() fails with ENOMEM if the process has too many memory maps. This error does not mean that the disk is full
-            # or damaged.
+            # mmap() fails with ENOMEM if the process has too many memory maps.
+            # This error does not mean that the disk is full or damaged.
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)
             if kind is StoreFullError:
                 raise kind(f"{path}: no room for a file of {size} bytes") from error

@@ -208,8 +208,8 @@ class OsRegion:
         self._view.release()
         self.view.release()
         with contextlib.suppress(BufferError):
-            # close() raises BufferError if slices of the map are still in use. The error is ignored, because Python unmaps the
-            # memory when the last of these slices is deleted.
+            # close() raises BufferError if slices of the map are still in use.
+            # The error is ignored, because Python unmaps the memory when the last of these slices is deleted.
             self._map.close()
 
 
@@ -248,8 +248,8 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse the private map. In this case,
-        # Python's ``mmap`` maps the file directly. Such a map keeps a file descriptor open.
+        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse the private map.
+        # In this case, Python's ``mmap`` maps the file directly. Such a map keeps a file descriptor open.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))

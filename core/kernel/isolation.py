@@ -82,8 +82,8 @@ class Guarded:
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
         for name in (*shape.methods, *shape.optional):
-            # Callers use ``hasattr`` to find out which optional methods an object has. Methods that ``inner`` lacks are
-            # therefore not added.
+            # Callers use ``hasattr`` to find out which optional methods an object has.
+            # Methods that ``inner`` lacks are therefore not added.
             if hasattr(inner, name):
                 setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
         for name in shape.passed_on:

@@ -94,8 +94,8 @@ class Registry(Generic[T]):
         """
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
-            # The setting ``plugins`` lists a plugin as ``module:object``, but the plugin's name is ``module.object``. Users may
-            # copy the form with the colon, so the colon is replaced.
+            # The setting ``plugins`` lists a plugin as ``module:object``, but the plugin's name is ``module.object``.
+            # Users may copy the form with the colon, so the colon is replaced.
             plugin = plugin.replace(":", ".")
             for entry in self._entries:
                 if entry.name == plain and entry.owner.name == plugin:

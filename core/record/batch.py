@@ -83,8 +83,8 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     Examining a large batch takes long, so the caller can do other work between two functions.
     """
     all_stored = batch.stored_properties
-    # If the messages differ only in UNIQ_KEY, a single function examines the whole batch. This function is fast, because it
-    # examines the messages' common properties only once.
+    # If the messages differ only in UNIQ_KEY, a single function examines the whole batch.
+    # This function is fast, because it examines the messages' common properties only once.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 

@@ -60,8 +60,9 @@ class Recovery(msgspec.Struct, frozen=True):
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
         # Pass 2: remove the index entries of lost records, remove damage from the log, set its end, and make the log durable.
-        # The index is changed first. If the log were changed first and the broker crashed then, the next start could not find
-        # the index entries of the lost records.
+        # The index is changed first.
+        # If the log were changed first and the broker crashed then, the next start could not find the index entries of the lost
+        # records.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)

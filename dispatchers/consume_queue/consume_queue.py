@@ -231,8 +231,8 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            # If the position is the beginning of a file, the whole file lies after the queue's new end. The file is deleted
-            # later, so it is not overwritten with zeros.
+            # If the position is the beginning of a file, the whole file lies after the queue's new end.
+            # The file is deleted later, so it is not overwritten with zeros.
             return
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)

@@ -239,8 +239,8 @@ class IndexService:
             file.sync()
         except OSError as error:
             if is_exhausted(error):
-                # The process lacks memory or file descriptors, so no sync was attempted. The file does not count as damaged,
-                # because the next write of entries syncs it.
+                # The process lacks memory or file descriptors, so no sync was attempted.
+                # The file does not count as damaged, because the next write of entries syncs it.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
@@ -256,8 +256,8 @@ class IndexService:
             local = time.localtime(now_ms // 1000)
             path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
             if self.files and path.name <= self.files[-1].path.name:
-                # The clock was set back, but the names of index files must ascend. The new name is therefore the last file's
-                # name plus 1.
+                # The clock was set back, but the names of index files must ascend.
+                # The new name is therefore the last file's name plus 1.
                 path = self.folder / str(int(self.files[-1].path.name) + 1)
             if not self._disk.exists(path):
                 return path

@@ -101,8 +101,8 @@ def _printed(line: str) -> None:
 def _log_arguments() -> list[str]:
     level = logging.getLogger("flintmq").getEffectiveLevel()
     if logging.getLogger("flintmq").level == logging.NOTSET:
-        # If the logger "flintmq" has no level, the broker runs inside another program, which has set up logging. In this case,
-        # the console gets the level at which that program logs.
+        # If the logger "flintmq" has no level, the broker runs inside another program, which has set up logging.
+        # In this case, the console gets the level at which that program logs.
         return ["--log-level", "debug" if level <= logging.DEBUG else "info" if level <= logging.INFO else "warning"]
     return log_arguments()
 

@@ -153,8 +153,8 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            # Too many filters were compiled in this second, so a later heartbeat compiles the new filter. Until that heartbeat,
-            # pulls do not use the old filter.
+            # Too many filters were compiled in this second, so a later heartbeat compiles the new filter.
+            # Until that heartbeat, pulls do not use the old filter.
             return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:

@@ -102,7 +102,8 @@ class HttpServer:
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
                 # call_soon_threadsafe() raises RuntimeError if the server's event loop was closed after is_alive() had returned
-                # true. In this case, the server has already stopped.
+                # true.
+                # In this case, the server has already stopped.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():
@@ -127,8 +128,8 @@ class HttpServer:
                     connection, _peer = await self._loop.sock_accept(self._sock)
                 except OSError as error:
                     log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
-                    # If sock_accept() fails, the process probably has no free file descriptor. The server waits, because an
-                    # immediate retry would fail, too.
+                    # If sock_accept() fails, the process probably has no free file descriptor.
+                    # The server waits, because an immediate retry would fail, too.
                     await asyncio.sleep(_REST_S)
                     continue
                 task = self._loop.create_task(self._serve_one(connection))

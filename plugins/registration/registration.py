@@ -155,8 +155,9 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # Only one name server's list of ordered topics is applied. If several lists that differ were applied in turn,
-        # each of them would change topics and thus cause another registration.
+        # Only one name server's list of ordered topics is applied.
+        # If several lists that differ were applied in turn, each of them would change topics and thus cause another
+        # registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

@@ -116,8 +116,8 @@ class WireTransport:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. The limit in bytes is
         converted to messages by the average size of some records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        # ``_fresh_edges`` contains offsets that were fetched in advance. They are used for one batch only, because the queues
-        # change before the next batch.
+        # ``_fresh_edges`` contains offsets that were fetched in advance.
+        # They are used for one batch only, because the queues change before the next batch.
         self._fresh_edges = None
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)
@@ -128,8 +128,8 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # Without new messages, the batch ends where it starts. If a queue was recreated, settled() has changed the start of
-            # the batch, so the changed start is returned.
+            # Without new messages, the batch ends where it starts.
+            # If a queue was recreated, settled() has changed the start of the batch, so the changed start is returned.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -281,8 +281,8 @@ class WireTransport:
             try:
                 pulled = list(puller.pull(sample))
             except SparkPluginError:
-                # A broker has just stopped, so no records can be measured, and a constant average size is assumed. The tasks
-                # later wait for the broker or report the error.
+                # A broker has just stopped, so no records can be measured, and a constant average size is assumed.
+                # The tasks later wait for the broker or report the error.
                 return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES

@@ -32,8 +32,8 @@ def check_worker_python(spark: Any) -> None:
     Raises:
         RuntimeMissingError: modules are missing. The text names them, the Python and the remedy.
     """
-    # A session of Spark Connect has no SparkContext. With Spark Connect and on a cluster, the workers may use another Python
-    # than this machine, so a job checks the workers.
+    # A session of Spark Connect has no SparkContext.
+    # With Spark Connect and on a cluster, the workers may use another Python than this machine, so a job checks the workers.
     context = getattr(spark, "_sc", None)
     if context is None or not context.master.startswith("local"):
         check_executors(spark, _NEEDED)

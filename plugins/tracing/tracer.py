@@ -113,8 +113,8 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                # ``about`` is set only if the message has no property that a plugin handles. Such a message has no
-                # ``traceparent``.
+                # ``about`` is set only if the message has no property that a plugin handles.
+                # Such a message has no ``traceparent``.
                 continue
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
@@ -252,7 +252,8 @@ class MessageTracer:
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
             if one.visible_ns:
                 # Consumers see a message only after the message is durable, but the thread that reports the durability may be
-                # late. The durable time is therefore at most the time at which the message became visible.
+                # late.
+                # The durable time is therefore at most the time at which the message became visible.
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:

@@ -135,8 +135,8 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        # ``_round_end`` is set again only if all checks of this slice succeed. If a check raises an exception, ``_round_end``
-        # stays None, and the round of checks ends.
+        # ``_round_end`` is set again only if all checks of this slice succeed.
+        # If a check raises an exception, ``_round_end`` stays None, and the round of checks ends.
         self._round_end = None
         try:
             for _ in range(SLICE_MESSAGES):

@@ -282,8 +282,8 @@ class _Backup:
                 fitted = fitting(BrokerConfig(), files)
                 break
             except StoreError:
-                # StoreFiles lists the files and opens them later. A file was deleted in the meantime, so the loop creates
-                # StoreFiles again, unless no try is left.
+                # StoreFiles lists the files and opens them later.
+                # A file was deleted in the meantime, so the loop creates StoreFiles again, unless no try is left.
                 if not tries_left:
                     raise
         default = BrokerConfig()

@@ -196,8 +196,9 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # After a failed restore, the store's files are removed. A file that cannot be removed is ignored: no broker starts on
-        # the remaining files, because the file RESTORE_MARK marks the store as incomplete.
+        # After a failed restore, the store's files are removed.
+        # A file that cannot be removed is ignored: no broker starts on the remaining files, because the file RESTORE_MARK marks
+        # the store as incomplete.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

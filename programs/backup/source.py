@@ -104,8 +104,8 @@ class Source:
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
                 found.pop()  # A broker creates a log file empty, so an empty file has no messages yet.
-            # If retention deletes log files while the folders are listed, the list can lack a file between two others. The
-            # folders are therefore listed again.
+            # If retention deletes log files while the folders are listed, the list can lack a file between two others.
+            # The folders are therefore listed again.
             hole = next(((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None)
             if hole is None:
                 self.files = found
@@ -173,10 +173,11 @@ class Source:
             epochs = self.epochs()
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
-            # A broker that has just started may have truncated the log, but may not have updated ``flint/feed`` yet. The end of
-            # the log in ``flint/feed`` can therefore be too large. Each start that truncates the log begins a new epoch. If the
-            # log has epochs that are newer than the epoch in ``flint/feed``, the backup ends at the start of the first newer
-            # epoch.
+            # A broker that has just started may have truncated the log, but may not have updated ``flint/feed`` yet.
+            # The end of the log in ``flint/feed`` can therefore be too large.
+            # Each start that truncates the log begins a new epoch.
+            # If the log has epochs that are newer than the epoch in ``flint/feed``, the backup ends at the start of the first
+            # newer epoch.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -206,8 +207,8 @@ class Source:
         Raises:
             StoreFormatError: the log has messages, but no queue refers to a complete message.
         """
-        # The newest unit of a consume queue may be half written. If no queue's newest unit refers to a complete record, the
-        # queues are read again.
+        # The newest unit of a consume queue may be half written.
+        # If no queue's newest unit refers to a complete record, the queues are read again.
         for _ in range(_TRIES):
             units = newest_units(self.root / "consumequeue")
             self.look()
@@ -217,7 +218,8 @@ class Source:
             if not self._has_anything():
                 return self.begin
             # The store has messages, but no queue refers to a complete message, for example because the broker has not
-            # dispatched any message yet. The queues are read again after a pause.
+            # dispatched any message yet.
+            # The queues are read again after a pause.
             time.sleep(_PAUSE_S)
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and no consume queue has a message, so the end of the log is unknown. "

@@ -293,8 +293,8 @@ def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportD
 
 
 def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Compared:
-    # In a report, the upper bound -1 stands for infinity. If one of the confidence intervals is infinite, the difference
-    # between the two means is not certain.
+    # In a report, the upper bound -1 stands for infinity.
+    # If one of the confidence intervals is infinite, the difference between the two means is not certain.
     bounded = first["high"] >= 0 and second["high"] >= 0
     apart = first["high"] < second["low"] or second["high"] < first["low"]
     return Compared(

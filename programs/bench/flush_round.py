@@ -128,8 +128,8 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # Uncommitted bytes never exceed unsynced bytes. The maximum of the uncommitted bytes can therefore grow only if
-            # ``unsynced`` exceeds it.
+            # Uncommitted bytes never exceed unsynced bytes.
+            # The maximum of the uncommitted bytes can therefore grow only if ``unsynced`` exceeds it.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):

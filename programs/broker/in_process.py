@@ -195,8 +195,8 @@ class InProcessPut:
         """Count the result of a flush in the broker's statistics. Can be called from any thread."""
         faults = self._state.stats.faults
         if status is not FlushStatus.FLUSHED or faults.are_some:
-            # call_soon_threadsafe() raises RuntimeError if the broker's event loop has ended. The result is not counted in this
-            # case.
+            # call_soon_threadsafe() raises RuntimeError if the broker's event loop has ended.
+            # The result is not counted in this case.
             with contextlib.suppress(RuntimeError):
                 self._state.loop.call_soon_threadsafe(told_durable, status, faults)
 

@@ -120,8 +120,8 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # A concurrent stop() sets _stopped before it calls _beat.set(). If clear() has undone the call of set(), the thread
-            # still ends, because it checks _stopped.
+            # A concurrent stop() sets _stopped before it calls _beat.set().
+            # If clear() has undone the call of set(), the thread still ends, because it checks _stopped.
             if self._stopped:
                 return
             if self._loop.is_closed():

@@ -143,8 +143,8 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        # call_soon_threadsafe() raises RuntimeError if the event loop has already ended. The error is ignored, because the
-        # exception that ended the loop is raised at the end of this method.
+        # call_soon_threadsafe() raises RuntimeError if the event loop has already ended.
+        # The error is ignored, because the exception that ended the loop is raised at the end of this method.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()

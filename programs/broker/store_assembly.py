@@ -100,7 +100,8 @@ class StoreAssembly:
             opened.begin_tags_codes()
         except StoreError as error:
             # Each plugin's rule that computes tags codes applies from a log position on, which each start of the broker
-            # records. If a start cannot record a new position, the position that an earlier start recorded remains valid.
+            # records.
+            # If a start cannot record a new position, the position that an earlier start recorded remains valid.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
@@ -151,8 +152,8 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Create the consume queues with the factory of the configured dispatcher ``consume_queue``."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        # The consume queues get a FolderContext, because they are created before the store is open. Other dispatchers are
-        # created later, and get a DispatcherContext, which contains the open store.
+        # The consume queues get a FolderContext, because they are created before the store is open.
+        # Other dispatchers are created later, and get a DispatcherContext, which contains the open store.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

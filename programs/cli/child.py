@@ -56,8 +56,8 @@ class ServedChild:
                 self._running = stack.pop_all()
                 return self
             if line is not None:
-                # The first line of the broker's output is not the READY line, so the broker is ending. Its end is awaited,
-                # because the exit code shows the reason.
+                # The first line of the broker's output is not the READY line, so the broker is ending.
+                # Its end is awaited, because the exit code shows the reason.
                 process.wait(STOP_TIMEOUT_S)
         if line is None:
             raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")

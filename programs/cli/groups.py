@@ -178,8 +178,8 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     silent.check()
     found = await find_group(admin, group, brokers, topic)
     if found is None:
-        # If brokers did not answer, silent.end() warns about them, and raises click's Exit. Exit is ignored, so that the
-        # command ends with the CommandError that reports the missing group.
+        # If brokers did not answer, silent.end() warns about them, and raises click's Exit.
+        # Exit is ignored, so that the command ends with the CommandError that reports the missing group.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
         raise CommandError(f"there is no group {group}; the command 'flintmq groups' lists all groups")

@@ -33,8 +33,9 @@ class LogFile(OwnOutput):
         try:
             self._open(os.O_NONBLOCK)
         except OSError as error:
-            # ENXIO means that the log file is a FIFO without a reader. The error is ignored, because write() opens the FIFO
-            # again, and waits for a reader. Without O_NONBLOCK, the first os.open() would wait, too.
+            # ENXIO means that the log file is a FIFO without a reader.
+            # The error is ignored, because write() opens the FIFO again, and waits for a reader.
+            # Without O_NONBLOCK, the first os.open() would wait, too.
             if error.errno != errno.ENXIO:
                 raise
 

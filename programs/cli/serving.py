@@ -62,8 +62,8 @@ class StopSignals:
         """Request the stop of this process. For the loop thread and signal handlers."""
         self.wanted = True
         if self._loop is not None:
-            # call_soon_threadsafe() raises RuntimeError if the event loop is closed. The error is ignored, because a process
-            # with a closed loop has already stopped its services.
+            # call_soon_threadsafe() raises RuntimeError if the event loop is closed.
+            # The error is ignored, because a process with a closed loop has already stopped its services.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 

@@ -223,8 +223,8 @@ class Poller:
             try:
                 stats.append(await self._admin.consume_stats_at(group, broker.address, topic))
             except RefusedError:
-                # The topic was deleted a moment ago, or the request is not permitted. The group's progress in this topic is
-                # left out.
+                # The topic was deleted a moment ago, or the request is not permitted.
+                # The group's progress in this topic is left out.
                 continue
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 

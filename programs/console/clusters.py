@@ -137,8 +137,8 @@ class ClusterAccess:
             await self.check()
         except RemotingError as error:
             self._failure = error
-            # If no broker answers, an accepted account stays accepted, so that its user can still see earlier data. The pages
-            # say that no broker answers.
+            # If no broker answers, an accepted account stays accepted, so that its user can still see earlier data.
+            # The pages say that no broker answers.
             if self._taken:
                 self._checked_s = self.client.clock.monotonic_s()
         except RefusedError as error:

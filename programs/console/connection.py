@@ -45,8 +45,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
-        # If the maximum number of requests is reached, the connection of the slowest request is closed. The task of the slowest
-        # request ends soon after that, so the new request is accepted.
+        # If the maximum number of requests is reached, the connection of the slowest request is closed.
+        # The task of the slowest request ends soon after that, so the new request is accepted.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None
@@ -102,8 +102,8 @@ class Connection(H11Protocol):
         if is_peers_turn and (state is h11.SEND_BODY or is_begin):
             if self._deadline is None:
                 self._deadline = self.loop.call_later(READ_TIMEOUT_S, self.cut)
-        # The timeout for a request is cancelled when the whole request has arrived. Until the connection's next request, only
-        # uvicorn's own timeout applies.
+        # The timeout for a request is cancelled when the whole request has arrived.
+        # Until the connection's next request, only uvicorn's own timeout applies.
         elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -200,11 +200,11 @@ def rebuild(
     # The lock keeps a broker from starting on the store while the store's files are moved.
     lock = StoreLock(root)
     try:
-        # The delay of each delay level is saved before set_aside() moves the consume queues away. If RocketMQ has written the
-        # store, the delays can be computed only from the units in the queues of delayed messages.
+        # The delay of each delay level is saved before set_aside() moves the consume queues away.
+        # If RocketMQ has written the store, the delays can be computed only from the units in the queues of delayed messages.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # set_aside() also moves the checkpoint away, because the checkpoint refers to the old queues. Without a checkpoint, a
-        # start after a crash reads the whole log, and so fills the new queues.
+        # set_aside() also moves the checkpoint away, because the checkpoint refers to the old queues.
+        # Without a checkpoint, a start after a crash reads the whole log, and so fills the new queues.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()

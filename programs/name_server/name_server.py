@@ -188,8 +188,8 @@ class NameServer(Service):
             failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        # The plugins' sections of the configuration are checked only if the configuration lists plugins. Otherwise a section
-        # may belong to a plugin that a program with an embedded broker passes only to the broker.
+        # The plugins' sections of the configuration are checked only if the configuration lists plugins.
+        # Otherwise a section may belong to a plugin that a program with an embedded broker passes only to the broker.
         if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force

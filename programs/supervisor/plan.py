@@ -141,8 +141,8 @@ def check_single(folder: Path, name: str) -> None:
         StoreError: several brokers have their stores in the folder; the error says how to start these brokers.
     """
     found = stores_in(folder)
-    # If the folder itself is a store, a subfolder that contains a log need not be the store of another broker. Only subfolders
-    # with the name of a broker count as stores.
+    # If the folder itself is a store, a subfolder that contains a log need not be the store of another broker.
+    # Only subfolders with the name of a broker count as stores.
     if (folder / LOG).is_dir():
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:

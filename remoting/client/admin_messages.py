@@ -437,9 +437,10 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
         try:
             members = await _readers_at(admin, group, topic, name)
-            # The new offset of a queue is stored in two cases. If no member of the group is online, only the stored offset
-            # determines where consuming continues. If the broker reports consumer offset 0, the group may lack a stored offset,
-            # and the broker would not inform the members about the queue.
+            # The new offset of a queue is stored in two cases.
+            # If no member of the group is online, only the stored offset determines where consuming continues.
+            # If the broker reports consumer offset 0, the group may lack a stored offset, and the broker would not inform the
+            # members about the queue.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:
@@ -481,8 +482,9 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # The request makes the members continue at the offsets that the broker has stored. The timestamp -1 stands for the ends
-        # of the queues, but without ``is_force`` the broker never raises an offset, so each stored offset stays as it is.
+        # The request makes the members continue at the offsets that the broker has stored.
+        # The timestamp -1 stands for the ends of the queues, but without ``is_force`` the broker never raises an offset, so
+        # each stored offset stays as it is.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)

@@ -72,8 +72,8 @@ class LoopThread:
         try:
             return self.start(noted()).result()
         except BaseException:
-            # call_soon_threadsafe() raises RuntimeError if the event loop is closed. The error is ignored, because a closed
-            # loop has already cancelled the coroutine.
+            # call_soon_threadsafe() raises RuntimeError if the event loop is closed.
+            # The error is ignored, because a closed loop has already cancelled the coroutine.
             with contextlib.suppress(RuntimeError):
                 # If the coroutine has already ended, abandon() has no effect.
                 self._loop.call_soon_threadsafe(abandon)
@@ -125,8 +125,8 @@ class LoopThread:
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
             except concurrent.futures.TimeoutError:
-                # TimeoutError means that a function blocks the event loop. The block is logged as client.loop_busy if the loop
-                # thread does not end.
+                # TimeoutError means that a function blocks the event loop.
+                # The block is logged as client.loop_busy if the loop thread does not end.
                 cancelling.cancel()
         finally:
             self._is_stopping = True

@@ -389,8 +389,8 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # The consumer was closed, so the message is neither consumed nor sent back.
                 except asyncio.CancelledError:
-                    # The listener may have cancelled the task that called it. If so, the messages are passed to the listener
-                    # again later.
+                    # The listener may have cancelled the task that called it.
+                    # If so, the messages are passed to the listener again later.
                     self._try_later(held, messages)
                     raise
                 except Exception:
@@ -454,7 +454,8 @@ class ConsumeService:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
             # If the message cannot be sent back, for example because a hook raises an exception, the message is passed to the
-            # listener again. A message that cannot be read is skipped instead.
+            # listener again.
+            # A message that cannot be read is skipped instead.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:

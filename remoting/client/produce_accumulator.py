@@ -190,8 +190,9 @@ class ProduceAccumulator:
         ):
             self._leave(lane)
             # If the callers chose no queue, _leave() has removed the full batch from ``_lanes``, and the message starts a new
-            # batch. If they chose a queue, the entry of the queue stays in ``_lanes`` until all its batches are sent, and the
-            # message is added to this entry.
+            # batch.
+            # If they chose a queue, the entry of the queue stays in ``_lanes`` until all its batches are sent, and the message
+            # is added to this entry.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -264,8 +265,8 @@ class ProduceAccumulator:
         except Exception as failure:  # Hooks can raise exceptions of any type.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The task removes the topic from ``_unrouted`` itself, because its callback runs later. A message that is sent before
-        # the callback runs therefore uses the cached route.
+        # The task removes the topic from ``_unrouted`` itself, because its callback runs later.
+        # A message that is sent before the callback runs therefore uses the cached route.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
@@ -307,8 +308,8 @@ class ProduceAccumulator:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        # The task calls _forget() itself, because its callback runs later. A message for the same queue that is sent before the
-        # callback runs therefore starts a new batch.
+        # The task calls _forget() itself, because its callback runs later.
+        # A message for the same queue that is sent before the callback runs therefore starts a new batch.
         self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
@@ -371,8 +372,9 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            # The request may take until the deadline of the batch's last message. If an earlier message of the batch reaches
-            # its own deadline, a timer reports the timeout to the caller of this message.
+            # The request may take until the deadline of the batch's last message.
+            # If an earlier message of the batch reaches its own deadline, a timer reports the timeout to the caller of this
+            # message.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
@@ -385,8 +387,8 @@ class ProduceAccumulator:
                 for entry in entries:
                     entry.fail(_copy(refused))
                 return
-            # The broker stored no message of the refused batch. A single message may be the reason for the refusal, so each
-            # message is sent alone.
+            # The broker stored no message of the refused batch.
+            # A single message may be the reason for the refusal, so each message is sent alone.
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)

@@ -139,8 +139,8 @@ class Rebalancer:
         queues = (await self._member.client.routes.route(topic)).read_queues
         if not self._member.is_clustering:
             return list(queues)
-        # RocketMQ's brokers list a member twice for two minutes after the member has reconnected.
-        # Duplicates are removed. Otherwise a member listed twice would get two shares of the queues, and consume only one.
+        # RocketMQ's brokers list a member twice for two minutes after the member has reconnected. Duplicates are removed.
+        # Otherwise a member listed twice would get two shares of the queues, and consume only one.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
         # Consistent hashing depends on the queues' names. All members must hash the same names, which include the namespace.
         namespace = self._member.client.namespace

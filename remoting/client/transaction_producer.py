@@ -108,8 +108,8 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # While super().close() runs, a concurrent start() can add the handler of brokers' transaction checks again. The
-            # handler is therefore removed only after super().close() has ended.
+            # While super().close() runs, a concurrent start() can add the handler of brokers' transaction checks again.
+            # The handler is therefore removed only after super().close() has ended.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 
@@ -197,8 +197,8 @@ class TransactionProducer(Producer):
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
         except Exception as failure:
-            # If the result cannot be sent, for example because a hook raises an exception, the error is only logged. The local
-            # transaction has already ended, so its result cannot change.
+            # If the result cannot be sent, for example because a hook raises an exception, the error is only logged.
+            # The local transaction has already ended, so its result cannot change.
             log.warning(
                 "client.transaction_end_unknown",
                 "the result of transaction %(message)s was not sent to the broker, which will ask for it: %(error)s",

@@ -271,8 +271,8 @@ class RemotingClient:
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connect_done(address, task))
-        # If a caller is cancelled, wait() does not cancel the connection attempt, for which other callers may wait.
-        # shield() is not used: since Python 3.14 it reports a failed attempt to the event loop if the caller was cancelled.
+        # If a caller is cancelled, wait() does not cancel the connection attempt, for which other callers may wait. shield() is
+        # not used: since Python 3.14 it reports a failed attempt to the event loop if the caller was cancelled.
         await asyncio.wait([connecting])
         if connecting.cancelled():
             raise RemotingConnectError("this client is closed")

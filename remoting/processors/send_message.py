@@ -466,8 +466,8 @@ class SendMessageProcessor:
                         step()
                         yield
         except Exception as error:
-            # An exception during the check is a defect of the broker. All sends that are checked together are refused, and none
-            # of their messages is stored.
+            # An exception during the check is a defect of the broker.
+            # All sends that are checked together are refused, and none of their messages is stored.
             log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -515,8 +515,8 @@ class SendMessageProcessor:
             stored = api.put(messages, dispatch=False)
         except Exception as error:
             if not isinstance(error, RefusedError):
-                # An exception other than RefusedError is a defect of the broker. Each client still gets an answer, and no
-                # message of the failed append is acknowledged.
+                # An exception other than RefusedError is a defect of the broker.
+                # Each client still gets an answer, and no message of the failed append is acknowledged.
                 log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))

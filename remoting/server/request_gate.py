@@ -137,8 +137,8 @@ class RequestGate:
                 request.channel.refuse(request, error)
                 return False
             except PLUGIN_FAULTS as error:
-                # If an authenticator of a plugin raises an error, only the request that it checked is refused. Other requests
-                # that were read at the same time are still handled.
+                # If an authenticator of a plugin raises an error, only the request that it checked is refused.
+                # Other requests that were read at the same time are still handled.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
                     ResponseCode.SYSTEM_ERROR,

@@ -78,8 +78,8 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
     try:
         return msgspec.convert(ext_fields, model, strict=False)
     except (msgspec.ValidationError, UnicodeEncodeError):
-        # msgspec raises UnicodeEncodeError for a text with a lone surrogate, which can result from an escape in JSON. The
-        # fields are decoded one by one instead.
+        # msgspec raises UnicodeEncodeError for a text with a lone surrogate, which can result from an escape in JSON.
+        # The fields are decoded one by one instead.
         return _decode_field_by_field(model, ext_fields)
 
 

@@ -331,8 +331,8 @@ def what_is_known(frame: bytes) -> Known | None:
         flag = int.from_bytes(header[9:13], "big", signed=True) if len(header) >= 13 else 0
         return Known(opaque, flag, codec)
     header_end = 4 + int.from_bytes(frame[1:4], "big")
-    # The fields opaque and flag can be at the end of the header, because RocketMQ writes them after extFields. In a long
-    # header, the last bytes are therefore searched for both fields, in addition to the first bytes.
+    # The fields opaque and flag can be at the end of the header, because RocketMQ writes them after extFields.
+    # In a long header, the last bytes are therefore searched for both fields, in addition to the first bytes.
     if min(header_end, len(frame)) > 4 + len(header):
         header = header[:LOOKED_AT_BYTES] + frame[max(0, header_end - LOOKED_AT_BYTES) : header_end]
     opaque_found, flag_found = _OPAQUE.search(header), _FLAG.search(header)

@@ -89,8 +89,8 @@ def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     brackets = data.translate(None, _NO_BRACKETS).replace(b'""', b"")
     if b'"' in brackets or b"\\" in data:
-        # Brackets inside strings do not count as nesting. If strings of the text contain brackets or escaped quotes, all
-        # strings are removed before the nesting is measured.
+        # Brackets inside strings do not count as nesting.
+        # If strings of the text contain brackets or escaped quotes, all strings are removed before the nesting is measured.
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
     # Each pass removes the innermost pairs of brackets. Most texts need at most six passes.
     for _ in range(max_depth):

@@ -17,8 +17,9 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
     text = "listen: {port: 0, vip: false}\ntopics: {default_queue_nums: 1}\n"
     text += f"store: {{path: {folder / 'store'}, commit_log_file_bytes: 64KiB, max_message_bytes: 32KiB, "
     text += f"file_reserved_hours: 1, delete_when: '{';'.join(f'{hour:02}' for hour in range(24))}'}}\n"
-    # The built-in retention deletes only files that are synced to disk. The flush strategy group_commit syncs messages at once,
-    # so the built-in retention would delete the files of this test if the plugin did not prevent the deletion.
+    # The built-in retention deletes only files that are synced to disk.
+    # The flush strategy group_commit syncs messages at once, so the built-in retention would delete the files of this test if
+    # the plugin did not prevent the deletion.
     text += "flush: {strategy: group_commit}\n"
     (folder / "broker.yaml").write_text(text + more, encoding="utf-8")
     return flintmq.load_config(folder / "broker.yaml", [], {})

@@ -69,8 +69,8 @@ class LanderProcess:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    # If the worker's process has already died, the pipe to the process cannot be flushed. This error is
-                    # ignored.
+                    # If the worker's process has already died, the pipe to the process cannot be flushed.
+                    # This error is ignored.
                     continue
         try:
             process.wait(_STOP_S)

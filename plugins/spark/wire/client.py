@@ -134,7 +134,8 @@ class WireClient:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
             # The server did not answer a request of the other kind of server (a name server instead of a broker, or the
-            # reverse). The address is therefore given as the right option, and the caller raises the original error.
+            # reverse).
+            # The address is therefore given as the right option, and the caller raises the original error.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
