@@ -111,8 +111,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        # Transaction checks run on threads of this producer.
-        # In the loop's default executor, slow checks would delay the resolution of host names.
+        # Transaction checks run on separate threads of the producer, not in the event loop's default executor.
+        # In the event loop's default executor, slow transaction checks would delay the resolution of host names.
         threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
@@ -236,9 +236,8 @@ class Consumer(Blocking[aio.Consumer]):
             while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
-            # At the end of the program, the event loop of the clients may already have stopped.
-            # In this case, _wait() raises RuntimeError, which is ignored, because the iteration has ended together with the
-            # event loop.
+            # At the end of the program, _wait() raises RuntimeError if the event loop of the clients has already stopped.
+            # RuntimeError is ignored, because the iteration has ended together with the event loop.
             with contextlib.suppress(RuntimeError):
                 self._wait(returned(loop.end))
 

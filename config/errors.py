@@ -36,7 +36,7 @@ class ConfigError(ValueError):
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name in ``known`` that is most similar to ``word``, ignoring case; None if no name reaches the similarity
     ``cutoff``."""
-    # Imported late, because the import of difflib is slow, and difflib is needed only if a name is unknown.
+    # difflib is imported late, because its import is slow, and only an unknown name needs difflib.
     import difflib
 
     by_folded = {name.casefold(): name for name in known}

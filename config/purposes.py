@@ -236,7 +236,7 @@ def starting_yaml(purpose: str, schema: str | None = None) -> str:
     lines = [f"# yaml-language-server: $schema={schema}"] if schema is not None else []
     origin = f"Written by: flintmq config init --for {purpose}. Every setting: flintmq config show"
     for paragraph in (*chosen.about.split("\n\n"), origin):
-        is_command = paragraph.startswith("  ")  # A command is not wrapped, so that users can copy it.
+        is_command = paragraph.startswith("  ")  # A command is not wrapped, so that users can copy the line.
         lines += [f"# {line}" for line in ([paragraph] if is_command else textwrap.wrap(paragraph, 100))]
     values = {
         choice.key: secrets.token_hex(_SECRET_BYTES) if KEYS[choice.key].spec.secret else choice.value

@@ -97,7 +97,7 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
     RocketMQ's keys that FlintMQ does not have are included with the value that describes its behavior
     (:data:`flintmq.config.rocketmq.names.FIXED`). So tools find every name that RocketMQ 4.9 reports.
     """
-    # Imported late, because a broker needs RocketMQ's fixed keys only when a client asks for its configuration.
+    # FIXED is imported late, because a broker needs RocketMQ's fixed keys only if a client asks for its configuration.
     from flintmq.config.rocketmq.names import FIXED
 
     flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."

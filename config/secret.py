@@ -26,7 +26,7 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # Imported late: hmac loads OpenSSL, which a process without secrets does not need.
+        import hmac  # hmac is imported late, because it loads OpenSSL, which only secrets need.
 
         return hmac.compare_digest(self._text.encode("utf-8", "replace"), other._text.encode("utf-8", "replace"))
 

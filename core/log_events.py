@@ -73,7 +73,7 @@ class EventLog:
     def _write(self, level: int, event: str, text: str, exc_info: ExcInfo, fields: Mapping[str, object]) -> None:
         extra = {"event": event, "fields": fields}
         values = (fields,) if fields else ()
-        # With stacklevel 3, the record gets the file and line of the code that called the logger's public method.
+        # With stacklevel 3, the log record gets the file and line of the code that called the logger's public method.
         self._logger.log(level, text, *values, exc_info=exc_info, extra=extra, stacklevel=3)
 
 
@@ -93,8 +93,8 @@ def client_log(name: str) -> EventLog:
     """
     logger = logging.getLogger(name)
     if not any(isinstance(known, Gate) for known in logger.filters):
-        # The rate limit ``Gate`` must run before ``ESCAPE``, because Gate counts lines by their template.
-        # ESCAPE replaces the template in the record with the final text.
+        # The filter ``Gate`` must run before the filter ``ESCAPE``, because Gate counts log lines by their templates.
+        # The filter ``ESCAPE`` replaces the template of a log record with the final text.
         logger.filters.insert(0, Gate())
     return EventLog(logger)
 

@@ -60,7 +60,7 @@ class GroupCommit(ServiceThread):
         super().__init__("flintmq-group-commit", context.clock)
         settings = context.settings
         self._log = context.log
-        # The interval is at least 1 ms: with an interval of 0, the thread would never pause.
+        # The interval is at least 1 ms, because with an interval of 0, the group commit thread would never pause.
         self._interval_s = max(settings.interval_ms, 1) / 1000
         self._timeout_s = settings.sync_flush_timeout_ms / 1000
         self._waiters = PendingWaiters()
@@ -157,7 +157,7 @@ class GroupCommit(ServiceThread):
             self.put_off(error)
             return
         except Exception as error:
-            # After a failed sync, the state of the disk is unknown: acknowledge no more messages.
+            # After a failed sync, the state of the disk is unknown, so the broker acknowledges no more messages.
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(

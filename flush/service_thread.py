@@ -96,8 +96,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread released ``_signal`` between the calls of locked() and release(), and has thus woken the
-                # service's thread.
+                # release() raises RuntimeError if another thread has just released ``_signal`` and thus woken the service.
                 return
 
     def pause(self, seconds: float) -> None:

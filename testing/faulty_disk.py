@@ -84,7 +84,7 @@ class FaultyDisk(SimulatedDisk):
             left = replay.torn(LOG) if tears else replay.synced()
         for fault in self._sync_faults:
             # undo() ends the delay of a sync that still waits.
-            # The sync fails after the delay, because the power is already cut.
+            # The delayed sync fails when its delay ends, because the power is already cut.
             fault.undo()
         return left
 

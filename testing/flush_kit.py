@@ -409,7 +409,7 @@ def check_failed_commit(bench: Bench) -> None:
 def _expect_fenced(b: FlushBench, rule: str) -> None:
     """Wait until a waiter that is submitted to the flush service is FENCED: the service may need a moment to notice the
     failure."""
-    # The service's thread notices a failed sync only after some time, so submit() is called repeatedly for up to PATIENCE_S.
+    # A flush service's thread notices a failed sync only after some time, so submit() is repeated for up to PATIENCE_S.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):
         status = b.service.submit(b.log.wrote_offset_bytes + _RECORD_BYTES).status

@@ -185,8 +185,7 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                # If no file descriptor is left, the sync never begins, so a later sync can still make the earlier writes
-                # durable.
+                # Without a free file descriptor, no sync begins, so a later sync can still make the earlier writes durable.
                 if not is_exhausted(error):
                     self.keep("failed", file)
                 raise

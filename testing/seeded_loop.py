@@ -206,7 +206,7 @@ class SeededLoop(_LoopSettings):
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            # The clock is set slightly past the timer's time, as on a real event loop.
+            # The clock is set slightly past the timer's time, because a real event loop also runs timers slightly late.
             self._now_s = max(self._now_s, self._timers[0][0]) + CLOCK_STEP_S
             self._moved_at_step = self.steps
             self._take_due()
@@ -258,8 +258,7 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        # Garbage collection deletes dropped tasks and futures, so that exceptions that were never retrieved are reported before
-        # close() returns.
+        # Garbage collection deletes dropped tasks and futures: their unretrieved exceptions are reported before close() ends.
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:

@@ -75,8 +75,8 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                # With these arguments, operate() changes no file.
-                # It only lets a test make posix_fallocate() fail, which leaves the file's size unchanged.
+                # The second operation "resize" changes no file, but a test can let it fail like posix_fallocate().
+                # A posix_fallocate() that fails leaves the file's size unchanged.
                 self.operate("resize", path)
         except OSError:
             del self._names[path.parent][path.name]

@@ -46,8 +46,7 @@ class Simulation:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return the coroutine's result. Exceptions of :meth:`.SeededLoop.run` are passed
         on."""
-        # numpy is loaded before the simulated run.
-        # A thread of the run would otherwise load numpy at a moment that the seed does not determine.
+        # numpy is loaded before the simulated run, because the seed does not determine when a thread would load numpy.
         lazy_numpy.load()
         with chance.decided_by(random.Random(self.choices.seed)), opaques_from_one():
             return self.loop.run(main)

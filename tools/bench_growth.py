@@ -133,8 +133,7 @@ async def make_topics(broker: ServedChild, count: int) -> list[str]:
     async with AdminClient([broker.namesrv]) as admin:
         for name in names:
             await admin.create_topic(name, queues=QUEUES)
-        # A name server learns of new topics only at the broker's next registration, so the route is requested until the name
-        # server has it.
+        # A name server learns of new topics only at the broker's next registration, so the route is requested repeatedly.
         while True:
             try:
                 await admin.client.routes.route(names[-1], max_age_s=0)

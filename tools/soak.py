@@ -240,8 +240,7 @@ async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
                 life += 1
                 topic, group = f"Name{worker}-{life % names}", f"group{worker}-{life % names}"
                 with note_errors(seen, "name"):
-                    # The names of each topic and group are recorded before the calls that create them, because a cancelled call
-                    # may still create the topic.
+                    # Topics and groups are recorded before their creation, because even a cancelled call may create them.
                     kept.append((topic, group))
                     await admin.create_topic(topic, queues=2)
                     await admin.create_group(SubscriptionGroupConfig(group_name=group))

@@ -193,7 +193,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
     """Return the elements of a list. The list may be written as one text: ``a, b``, or, except in files, ``[a, b]``."""
     if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
-        # Imported late, because PyYAML takes 1 MiB of memory, and only a list in brackets needs PyYAML.
+        # parse_list is imported late, because it loads PyYAML (1 MiB of memory), and only a list in brackets needs PyYAML.
         from flintmq.config.loading.yaml_source import parse_list
 
         return parse_list(node, key).items

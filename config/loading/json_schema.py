@@ -77,7 +77,7 @@ class _Sections:
 
     def __init__(self, plugins: Mapping[str, type[Any]], role: Role) -> None:
         self._role: Role = role
-        # A dot in a plugin's name means a nested section in a file. Plugins may add sections only under OPEN_SECTIONS.
+        # A dot in a plugin's name means a nested section of the configuration. Plugins add sections only under OPEN_SECTIONS.
         self._plugins = {
             name: model_schema(model, 1)
             for name, model in plugins.items()

@@ -76,7 +76,7 @@ class Layer:
             ConfigError: the name is unknown, or its key is already set.
         """
         # Some of RocketMQ's own setting names contain dots, such as tls.server.mode.
-        # Therefore, a dotted name is first looked up as a name of RocketMQ, before its parts count as sections.
+        # A dotted name is first looked up as a setting name of RocketMQ, and only then split at its dots into sections.
         dotted_by_rocketmq = "." in name and self._take_rocketmq_name("", name, node, name)
         if not dotted_by_rocketmq:
             self._place("", tuple(name.split(".")), node)

@@ -155,14 +155,13 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
     except ConfigError as error:
         if error.key is None and has_rocketmq_keys(text, role):
             # An error without a key means that the file is not valid YAML.
-            # If the file also contains RocketMQ's setting names, it is probably RocketMQ's file, so the error text suggests to
-            # import the file.
+            # A file with RocketMQ's setting names is probably RocketMQ's own file, so the error suggests an import of the file.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
-    # Imported late, because PyYAML takes 1 MiB of memory, and only a configuration file needs PyYAML.
+    # parse_yaml is imported late, because it loads PyYAML (1 MiB of memory), and only a configuration file needs PyYAML.
     from flintmq.config.loading.yaml_source import parse_yaml
 
     return mapping_layer(parse_yaml(content, name), role)
@@ -200,8 +199,8 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
     except ConfigError as error:
-        # Two settings that are valid alone contradict each other.
-        # The error text names the file, line or variable that sets one of them.
+        # The error means that two settings, each of which is valid alone, contradict each other.
+        # The error text names the file, line or environment variable that sets one of the two contradicting settings.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)

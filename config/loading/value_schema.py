@@ -114,7 +114,7 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 def _as_json(value: Any, spec: FieldSpec) -> Any:
     if value is attrs.NOTHING:
         # ``attrs.NOTHING`` means that the field has no default.
-        # It is tested before enums, because ``attrs.NOTHING`` is itself a member of an enum.
+        # ``attrs.NOTHING`` is a member of an enum, so the test for ``attrs.NOTHING`` precedes the test for enums.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -149,8 +149,8 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        # The schema must not be stricter than the loader, which checks the items of tuples and sequences, but not of lists and
-        # sets, against the setting's limits, choices and pattern.
+        # The loader applies the setting's limits, choices and pattern to items of tuples and sequences, not of lists and sets.
+        # The schema must not be stricter than the loader, so the schema does not limit the items of lists and sets.
         checked = kind in (tuple, collections.abc.Sequence)
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
@@ -174,7 +174,7 @@ def model_schema(model: type[Any], depth: int) -> Schema:
         model: the class.
         depth: the depth at which the class is nested in other classes of plugins.
     """
-    if depth >= YAML_MAX_DEPTH:  # A class may contain itself, so the schema ends at the depth to which YAML may nest.
+    if depth >= YAML_MAX_DEPTH:  # A class may contain itself, so the JSON Schema ends at YAML's maximum nesting depth.
         return {"type": "null"}
     hints = typing.get_type_hints(model)
     fields = [field for field in attrs.fields(model) if field.init]
@@ -197,7 +197,7 @@ def _list(item: Schema, spec: FieldSpec) -> Schema:
     of_item = _text_pattern(item)
     if of_item != _ANY_TEXT:
         separators = "[" + escaped(spec.separators) + "]"
-        # The pattern looks ahead only at the beginning of each item, so that matching takes time linear in the text's length.
+        # The regular expression looks ahead only at the beginning of each item, so that matching takes linear time.
         part = rf"(?=\s*(?:{of_item})?\s*(?:{separators}|$))[^{separators[1:]}*"
         made["pattern"] = f"{_START}{part}(?:{separators}{part})*{_END}"
     return made
@@ -259,7 +259,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
     kinds = ["string"]
     bounds: Schema = {}
     if spec.minimum is not None or spec.maximum is not None:
-        # The value may also be written as a number. In this case, JSON Schema checks the setting's minimum and maximum.
+        # A text may also be written as a number, for which JSON Schema checks the setting's minimum and maximum.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):

@@ -83,8 +83,7 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
         problem = " ".join(str(error.problem or error.context or "not YAML").split())
         raise ConfigError(problem, file=file, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML does not convert the errors of chr() and int() for out-of-range escapes to YAMLError, so ValueError and
-        # OverflowError are caught, too.
+        # For an out-of-range escape, PyYAML raises the ValueError or OverflowError of chr() or int() instead of a YAMLError.
         raise ConfigError(f"not YAML: {' '.join(str(error).split())[:200]}", file=file) from error
     if node is None:
         return RawMapping({}, Origin("file", file, 1))

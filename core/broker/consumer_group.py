@@ -165,7 +165,7 @@ class ConsumerGroupInfo:
         expressions = []
         for wanted in subscriptions:
             topics.add(wanted.topic)
-            # Some members subscribe to the retry topic only after their start, so differences in this topic are not a conflict.
+            # Some consumers subscribe to the retry topic late, so a difference only in the retry topic is not a conflict.
             if wanted.topic != self._retry_topic:
                 expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
             known = self.subscriptions.get(wanted.topic)

@@ -217,7 +217,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            # ``about`` is set only if no plugin handles a property of the message, so no intake step has to be called.
+            # ``about`` is set only if no plugin handles a property of the message, so no plugin has to check the message.
             return message
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
@@ -275,8 +275,7 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            # The text TRAN_MSG may be part of another property's value, so the properties of each message with this text are
-            # parsed.
+            # TRAN_MSG may be part of another property's value, so the properties of each message with this text are parsed.
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
@@ -298,7 +297,7 @@ class MessageIntake:
         topics.check_not_forbidden(topic)
         flag = 0
         # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck.
-        # The requests with codes 311 to 313, such as GET_UNIT_TOPIC_LIST, list topics by this flag.
+        # The requests with codes 311 to 313, such as GET_UNIT_TOPIC_LIST, list topics by their unit flags.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

@@ -67,8 +67,8 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
         try:
             line = encoder.encode(group)
         except UnicodeEncodeError:
-            # A group with half of a surrogate pair in a name cannot be encoded as UTF-8, so it is not saved.
-            # After the start, a member's next heartbeat registers the group again.
+            # A group is not saved if one of its names contains half of a surrogate pair, which UTF-8 cannot encode.
+            # After a restart of the broker, the next heartbeat of a member registers an unsaved group again.
             left_out += 1
             continue
         if len(line) + 1 > room:

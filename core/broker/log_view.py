@@ -107,7 +107,7 @@ class LogView:
         """Request a sync of the log before the flush strategy would begin the sync. A flush service that cannot sync early
         ignores the request. Can be called from any thread.
         """
-        # A truncation of the log replaces the flush service, so each call looks up the current service.
+        # A truncation of the log replaces the flush service, so each call of flush_soon() looks up the current flush service.
         service = self._owner.store.services.flush_service
         if isinstance(service, SupportsFlushSoon):
             service.flush_soon()

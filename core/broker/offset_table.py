@@ -24,8 +24,7 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     pass
 
-# Operators filter the log by this logger's name.
-# The name must therefore not change, although it differs from the module's name.
+# Operators filter log lines by the logger's name, so the logger keeps a name that differs from the module's name.
 _log = client_log("flintmq.core.broker.offsets")
 _TOPICS_OF_PIECE: Final = 200
 

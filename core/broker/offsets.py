@@ -118,10 +118,8 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The table's file may still contain consumer offsets that the journal lists as removed.
-        # These offsets are removed from the loaded table.
-        # During these removals, the table has no journal, because each removal would otherwise be appended to the journal a
-        # second time.
+        # The journal lists removed consumer offsets that the table's file may still contain, so the offsets are removed again.
+        # ``_journal`` is None during the removals, so that no removal is appended to the journal a second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

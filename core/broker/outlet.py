@@ -182,8 +182,8 @@ class MessageOutlet:
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
             # If pull.slave_read is off, a slave refers clients to its master while the master is reachable.
-            # The answer contains the requested offset, so clients skip no messages.
-            # RocketMQ's slave, in contrast, makes clients skip messages.
+            # The slave's answer repeats the requested offset, so that clients skip no messages when they change to the master.
+            # A slave of RocketMQ answers with a later offset, so that clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -447,7 +447,7 @@ class SubscriptionFilters:
         kind, expression, codes = subscription.expression_type, subscription.sub_string, subscription.code_set
         if not codes and subscription.is_tag_type:
             return None
-        # The factory is looked up even if the filter is cached, because SQL92 may have been switched off in the meantime.
+        # The filter's factory is looked up even for a cached filter, because SQL92 may have been switched off meanwhile.
         factory = self._factory(kind or TAG)
         key = (kind, expression, codes)
         known = self._compiled.get(key)
@@ -494,7 +494,7 @@ class SubscriptionFilters:
                 reason="filter.unknown",
                 measured=known,
             )
-        # If enablePropertyFilter is off, an unknown type of expression gets the same error as SQL92, as in RocketMQ.
+        # As in RocketMQ, if enablePropertyFilter is off, an unknown type of expression gets the same error as SQL92.
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type[:80]}",

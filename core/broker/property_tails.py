@@ -101,7 +101,7 @@ class PropertyTails:
             return None
         return (
             (text[:end] + tail.stored).encode("ascii"),
-            (tail.tags_code, tail.keys or keys, uniq_key),  # If a message has KEYS twice, the last value applies.
+            (tail.tags_code, tail.keys or keys, uniq_key),  # If a message has two properties KEYS, the last applies.
             tail.wait,
         )
 

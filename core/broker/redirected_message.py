@@ -40,8 +40,7 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
-# Operators filter the log by this logger's name.
-# The name must therefore not change, although it differs from the module's name.
+# Operators filter log lines by the logger's name, so the logger keeps a name that differs from the module's name.
 _log = client_log("flintmq.core.broker.waiting")
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")

@@ -127,8 +127,7 @@ class MessageSink:
         if self._followers.all:
             results = stored.results
             if len(results) != len(messages):
-                # If messages that must be appended together are refused, the store returns a single error, which applies to
-                # every message.
+                # If messages that must be stored together are refused, the store returns one error for all messages.
                 results = [results[0]] * len(messages)
             self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored

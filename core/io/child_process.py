@@ -76,6 +76,6 @@ async def end_process(process: Process, timeout_s: float) -> bool:
 
 
 def _signal(process: Process, number: int) -> None:
-    # Process.terminate() and kill() poll the child first, which can take the child's exit status away from asyncio.
+    # os.kill() is used, because Process.kill() polls the child first, which can take the exit status away from asyncio.
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)

@@ -159,7 +159,7 @@ class ConfigJournal:
         for file in (self._newer, self._older):
             found = list(self._lines(file.path))
             file.notes = len(found)
-            # An existing journal counts as not synced, because an earlier process may have been killed before its sync.
+            # An existing journal counts as not synced, because an earlier process may have been killed before the sync.
             file.is_unsynced = file.is_unnamed = bool(found)
             notes += found
         return notes

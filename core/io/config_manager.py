@@ -139,7 +139,7 @@ class NotedFile(ABC):
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
         # After a failed sync of the journal, a later sync can succeed although bytes of the journal are lost.
-        # Therefore, if any sync of the journal has failed (``is_sound`` is false), the whole table is written instead.
+        # If any sync of the journal has failed (``is_sound`` is false), the whole table is written to the table's file.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await background(work)

@@ -36,7 +36,7 @@ class _Loading:
 
     def begin(self) -> None:
         if not self._has_begun:
-            # Imported late: the module ``threads`` loads asyncio, which tools do not need.
+            # daemon_thread is imported late, because the module ``threads`` loads asyncio, which tools do not need.
             from flintmq.core.io.threads import daemon_thread
 
             self._has_begun = True

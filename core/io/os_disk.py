@@ -35,7 +35,7 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # The size is set by one call, so a process that is killed here leaves a file of size 0 or of the full size.
+                # A single ftruncate() sets the file's size, so a killed process leaves a file of size 0 or of the full size.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
@@ -54,11 +54,10 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # Each call syncs only the parents of folders that the call itself creates.
-                # The new folders are therefore removed, so that a later call creates them again and makes them durable.
+                # A call of map_file() makes only the folders durable that the call itself has created.
+                # After an error, the new folders are removed, so that a later call creates them again and makes them durable.
                 self._unmake(path.parent, unnamed[0])
-            # mmap() fails with ENOMEM if the process has too many memory maps.
-            # This error does not mean that the disk is full or damaged.
+            # mmap() fails with ENOMEM if the process has too many memory maps, even if the disk is neither full nor damaged.
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)
             if kind is StoreFullError:
                 raise kind(f"{path}: no room for a file of {size} bytes") from error

@@ -75,7 +75,7 @@ class OsRegion:
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
         if size <= _SINGLE_PAGES_BYTES:
-            # A small map gets one madvise() for all its bytes, because different advice for parts makes the kernel split it.
+            # A small map gets one madvise() for all its bytes, because the kernel splits a map with different advice for parts.
             allocated = size
         if allocated:
             self._write_in_single_pages(0, allocated)
@@ -173,7 +173,7 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # ``_unnamed`` lists the folders that still need a sync, so it is cleared last.
+            # ``_unnamed`` lists the folders that still need a sync, so ``_unnamed`` is cleared only after the syncs.
             # If ``_unnamed`` were cleared earlier, a concurrent sync() could return before the folders are durable.
             self._unnamed.clear()
 
@@ -209,7 +209,7 @@ class OsRegion:
         self.view.release()
         with contextlib.suppress(BufferError):
             # close() raises BufferError if slices of the map are still in use.
-            # The error is ignored, because Python unmaps the memory when the last of these slices is deleted.
+            # BufferError is ignored, because Python unmaps the memory when the last slice of the map is deleted.
             self._map.close()
 
 
@@ -248,8 +248,8 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse the private map.
-        # In this case, Python's ``mmap`` maps the file directly. Such a map keeps a file descriptor open.
+        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse a private map (ENOMEM).
+        # If the kernel refuses the private map, Python's ``mmap`` maps the file directly, which keeps a file descriptor open.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))

@@ -130,7 +130,7 @@ class DispatcherContext(FolderContext[S_co]):
         Raises:
             StoreError: the log no longer contains a record of the batch.
         """
-        # Imported late: most dispatchers read no bodies of messages.
+        # decode_record is imported late, because most dispatchers read no bodies of messages.
         from flintmq.core.record.record import decode_record
 
         for request in batch.requests():

@@ -46,7 +46,7 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                # An awaitable is true, so it would count as a match if it were not refused.
+                # An awaitable is true, so a filter with an ``async def`` method would match all messages without the check.
                 check_not_awaitable(matches)
             return bool(matches)
         except PLUGIN_FAULTS as error:
@@ -82,8 +82,7 @@ class Guarded:
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
         for name in (*shape.methods, *shape.optional):
-            # Callers use ``hasattr`` to find out which optional methods an object has.
-            # Methods that ``inner`` lacks are therefore not added.
+            # Only methods that ``inner`` has are added, because callers find out with ``hasattr`` which optional methods exist.
             if hasattr(inner, name):
                 setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
         for name in shape.passed_on:

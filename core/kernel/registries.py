@@ -171,7 +171,7 @@ class Registries:
         self.config_sections.add(owner, name, model)
 
     def _add_command(self, owner: PluginOrigin, name: str, command: Any, help: str) -> None:
-        # Imported late: a broker needs click only if a plugin registers a command.
+        # click is imported late, because a broker needs click only if a plugin registers a command.
         import click
 
         shape = self.cli_commands.shape

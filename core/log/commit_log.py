@@ -260,7 +260,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # The caller passes the message, which cannot be encoded, to _record(), which raises the error.
+                break  # The caller passes the message that cannot be encoded to _record(), which raises the error.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -376,8 +376,8 @@ class Appender:
             file.append(b"".join(parts), head_last=True)
             parts.clear()
         if file is not None:
-            # The blank's disk space is allocated first, because the file may be sparse since an earlier start.
-            # On a full disk, a write into a hole of the file kills the process (SIGBUS).
+            # Disk space is allocated before the blank record is written: an earlier start may have left the file sparse.
+            # On a full disk, a write into a hole of a sparse file kills the process (SIGBUS).
             file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
         self._queue.roll(0 if file is None else file.start + file.size, needed)
         if file is not None and file.wrote < file.size:
@@ -478,6 +478,6 @@ class CommitLog(LogReader):
         self.watermarks.tail = (offset_bytes, store_timestamp_ms)
         last = self.queue.last()
         if last is not None:
-            # No part of the last file counts as allocated, because a file of another broker may be sparse.
-            # On a full disk, a write into a hole of the file kills the process (SIGBUS).
+            # No part of the last log file counts as allocated, because another broker may have left the file sparse.
+            # On a full disk, a write into a hole of a sparse file kills the process (SIGBUS).
             last.grown = 0

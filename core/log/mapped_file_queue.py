@@ -145,7 +145,7 @@ class MappedFile:
         """
         end = self.readable
         if not (written_through and self.buffer is not None and self.named and not self.unsynced):
-            # ``unsynced`` is cleared before the sync, because a truncation during the sync sets it again.
+            # ``unsynced`` is cleared before the sync, because a truncation during the sync sets ``unsynced`` again.
             self.unsynced = False
             try:
                 self.region.sync()

@@ -83,8 +83,7 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     Examining a large batch takes long, so the caller can do other work between two functions.
     """
     all_stored = batch.stored_properties
-    # If the messages differ only in UNIQ_KEY, a single function examines the whole batch.
-    # This function is fast, because it examines the messages' common properties only once.
+    # If the messages differ only in UNIQ_KEY, the batch is not split, because the common properties are read only once.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 
@@ -207,8 +206,8 @@ def _decode_all_alike(
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # The body of the batch is built again from each item's body and UNIQ_KEY, and from the other bytes of the first item.
-    # If this rebuilt body differs from ``body``, the items differ in more than body and UNIQ_KEY.
+    # The batch is rebuilt from each item's body and UNIQ_KEY, and from the other bytes of the first item.
+    # If the rebuilt batch differs from ``body``, the items of the batch differ in more than body and UNIQ_KEY.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]

@@ -167,7 +167,7 @@ def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
     lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size = len(texts[0])
     if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():
-        # Texts of equal length, such as UNIQ_KEYs, need no search for their ends.
+        # Texts of equal length, such as UNIQ_KEYs, form a matrix, so that one multiplication computes all hashes.
         characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(-1, size)
         return (characters * falling_powers(size)).sum(axis=1, dtype=numpy.uint32), lengths
     ends = lengths.cumsum()

@@ -42,8 +42,7 @@ def number_or(text: str | None, default: int, parse: Callable[[str], int] = pars
 
 def _parsed(text: str, largest: int) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    # Java examines 16-bit units.
-    # A digit above U+FFFF consists of two units, neither of which is a digit, so Java rejects the text.
+    # Java examines 16-bit units, so Java rejects a digit above U+FFFF, which consists of two units that are not digits.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
         raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is not a whole number")
     if len(digits) > _USUAL_MAX_CHARACTERS:

@@ -208,8 +208,7 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # If a bulk read found few records or an invalid record, the next records are read one by one, because another
-                # bulk read would not be faster.
+                # If a bulk read finds few records or an invalid record, the next records are read singly, which is as fast.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
@@ -352,8 +351,7 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                # The log cannot continue at this record, because the damaged bytes before the record are too few to have been a
-                # record.
+                # Fewer bytes are damaged than the smallest record has, so the log cannot continue after the damage.
                 return None
             fits = stored_ms >= self.last_ms
         else:

@@ -319,14 +319,14 @@ def stored_value(padded: bytes, name: bytes) -> str:
     begin = found + len(mark)
     end = padded.index(b"\x02", begin)
     if begin == end:
-        # The property occurs several times, and its last occurrence has no value, so an earlier occurrence counts.
+        # If the last occurrence of the property has no value, an earlier occurrence counts.
         found = padded.rfind(mark, 0, begin - 1)
         if found < 0:
             return ""
         begin = found + len(mark)
         end = padded.index(b"\x02", begin)
     if begin == end:
-        # A regular expression finds all occurrences of the property, because a client can send thousands without a value.
+        # A client can send a property thousands of times without a value, so a single search reads all occurrences.
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")

@@ -49,8 +49,8 @@ class StoreMarks:
         """Return how the last broker on the store ended; CLEAN for a store that was never used."""
         if not self._disk.exists(self.abort_file):
             return LastStop.CLEAN
-        # If the machine has not started again since, only the process was killed, and the files contain all its writes.
-        # Otherwise, the machine may have crashed, and writes may be lost.
+        # If the machine has not restarted since the broker ran, only the process was killed, and the files have all its writes.
+        # If the machine has restarted, it may have crashed, so that the last writes of the broker may be lost.
         return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:

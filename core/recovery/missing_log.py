@@ -84,7 +84,7 @@ def check_end(
     """
     if described_to_offset_bytes <= files_end_offset_bytes:
         return
-    # With synchronous flush, queues describe only synced records, whose files a crash cannot have removed.
+    # With synchronous flush, consume queues describe only synced records, whose files a crash cannot have removed.
     was_synchronous = noted is not None and noted.is_synchronous and not noted.is_stop
     if last_stop is LastStop.CRASHED and not was_synchronous:
         was_synced = _was_synced(noted, files_end_offset_bytes)

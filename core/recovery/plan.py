@@ -141,17 +141,17 @@ class _Planner:
 
     def plan(self) -> RecoveryPlan:
         found = self._found
-        # Pass 1: scan the log from the chosen file, or from an older file if the queues or the index lack older records.
+        # Pass 1: scan the log from the chosen file, or from an older file if consume queues or the index lack older records.
         first, because, walked = self._walk()
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:
             files_end = self._files[-1].start + self._files[-1].size
             _check_end(found, walked.newest_ms, files_end, described_to)
             _check_noted(found, end, is_changed=walked.cut is not None or bool(walked.holes))
-        # Pass 2: remove bytes after the log's end only if some of these bytes are not zero.
+        # Pass 2: remove bytes after the log's end only if some of the bytes are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
             walked = msgspec.structs.replace(walked, cut=None)
-        # Pass 3: find the positions in the log from which queues and index are rewritten.
+        # Pass 3: find the positions in the log from which the consume queues and the index are written again.
         start = self._clean_dispatch_start(walked) if self._clean else self._crashed_dispatch_start(walked)
         rewinds_to_ms = self._rewinds_to_ms(walked, start)
         start = max(start, self._log.min_offset_bytes)

@@ -60,9 +60,7 @@ class Recovery(msgspec.Struct, frozen=True):
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
         # Pass 2: remove the index entries of lost records, remove damage from the log, set its end, and make the log durable.
-        # The index is changed first.
-        # If the log were changed first and the broker crashed then, the next start could not find the index entries of the lost
-        # records.
+        # If the log were repaired before the index, a restart after a crash could not find the index entries of lost records.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)
@@ -73,7 +71,7 @@ class Recovery(msgspec.Struct, frozen=True):
                 # The writes of a killed process are in the files, but may not be durable, so the files are synced.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
-        # Pass 3: rewind the checkpoint, so that it does not cover units to be removed. Then remove the queues' invalid units.
+        # Pass 3: rewind the checkpoint to a time before the queues' invalid units, and then remove the invalid units.
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)

@@ -156,7 +156,7 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            # A master that registers after an absence can be written again, even after WIPE_WRITE_PERM_OF_BROKER.
+            # Topics of a master that registers after an absence are writable again, even after WIPE_WRITE_PERM_OF_BROKER.
             self.topics.end_wipe(broker_name)
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):

@@ -283,7 +283,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files.callback(background.shutdown)
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
-    files.callback(setattr, queue, "closing", True)  # So close() does not wait until a new log file is filled.
+    files.callback(setattr, queue, "closing", True)  # ``closing`` stops the filling of the next log file early.
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
     lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms, notes.noted)

@@ -261,7 +261,7 @@ class ReputMessageService:
                         f"the record at position {request.commit_log_offset_bytes} ends at {end}, beyond the end of the log"
                     )
                 if end > until or len(batch) == _BATCH or (keys_length > _KEYS_LENGTH and batch):
-                    # The readable end can be inside this record, because slaves acknowledge bytes, not records.
+                    # The readable end can be inside a record, because slaves acknowledge bytes, not records.
                     break
                 batch.append(request)
             else:

@@ -231,8 +231,7 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            # If the position is the beginning of a file, the whole file lies after the queue's new end.
-            # The file is deleted later, so it is not overwritten with zeros.
+            # A file that begins at the queue's new end is not overwritten with zeros, because the whole file is deleted later.
             return
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
@@ -281,7 +280,7 @@ class ConsumeQueue:
             at = self.behind_fillers(middle, high)
             unit = self.unit(at) if at < high else None
             if at == high and at > middle:
-                # All units from ``middle`` to ``high`` are fillers, so the search continues before ``middle``.
+                # All units from ``middle`` to ``high`` are filler units, so the search continues before ``middle``.
                 high = middle
             elif unit is None or is_gone(unit[0]):
                 low = at + 1

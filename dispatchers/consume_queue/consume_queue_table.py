@@ -221,7 +221,7 @@ class ConsumeQueueTable:
                 queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
                 # The message to which ``unit`` refers was deleted, because it was before the start of the log.
-                # ``unit`` and all later units of the queue are removed, so that the dispatched messages get their units.
+                # ``unit`` and all later units of the queue are removed, so that the dispatched messages' units can be written.
                 queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
@@ -418,8 +418,7 @@ def _units_of(appended: AppendUnit) -> bytes:
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
     count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
     if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:
-        # If all records of the batch have the same size and tag, their units differ only in the position, which allows a faster
-        # way to pack them.
+        # If all records have the same size and tag, the units differ only in the position, so a faster way packs the units.
         alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
         alike[0::2] = appended.positions
         return rows_struct(count, "q12s").pack(*alike)

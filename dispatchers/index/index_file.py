@@ -223,8 +223,8 @@ class IndexFile:
             if entry_hash == key_hash and stored_ms <= end_timestamp_ms:
                 found.append(physical)
             if previous >= index:
-                # A valid entry refers only to earlier entries.
-                # In a damaged file, the entries could refer to each other in a circle, and the search would never end.
+                # A valid index entry refers only to earlier entries of the index file.
+                # In a damaged index file, the entries could refer to each other in a circle, and the search would never end.
                 break
             index = previous
         return found

@@ -110,8 +110,7 @@ class IndexService:
         """
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # If a batch is dispatched again because another dispatcher failed, the records that are already gathered are
-            # skipped.
+            # If a batch is dispatched again because another dispatcher failed, records that are already gathered are skipped.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -239,8 +238,8 @@ class IndexService:
             file.sync()
         except OSError as error:
             if is_exhausted(error):
-                # The process lacks memory or file descriptors, so no sync was attempted.
-                # The file does not count as damaged, because the next write of entries syncs it.
+                # If the process lacks memory or file descriptors, no sync was attempted, so the index file is not damaged.
+                # The next write of entries syncs an index file that could not be synced.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
@@ -256,8 +255,7 @@ class IndexService:
             local = time.localtime(now_ms // 1000)
             path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
             if self.files and path.name <= self.files[-1].path.name:
-                # The clock was set back, but the names of index files must ascend.
-                # The new name is therefore the last file's name plus 1.
+                # The names of index files must ascend. If the clock was set back, the new name is the last file's name plus 1.
                 path = self.folder / str(int(self.files[-1].path.name) + 1)
             if not self._disk.exists(path):
                 return path
@@ -283,7 +281,7 @@ class IndexService:
         key_hash = index_key_hash(topic, key)
         for file in self.files[::-1]:
             if file.closed:
-                break  # This file and all older files were deleted during the search, so there is nothing left to search.
+                break  # A closed file and all older files were deleted during the search, so the search ends.
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
                 found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):

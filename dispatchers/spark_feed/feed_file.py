@@ -217,7 +217,7 @@ class FeedWriter:
                 return
             self._closed = True
         if marks is not None:
-            # A failed sync is ignored, because an older feed makes readers read less, but never too much.
+            # A failed sync is ignored, because readers of an outdated feed file read too few records, but never too many.
             with contextlib.suppress(OSError):
                 self._region.sync()
         self._region.close()

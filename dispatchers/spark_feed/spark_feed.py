@@ -205,8 +205,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # ``dispatched`` is read before ``flushed`` and ``replicated``.
-        # All three positions only grow, so ``flushed`` and ``replicated`` are at least as new as ``dispatched``.
+        # ``dispatched`` is read first, so that ``flushed`` and ``replicated``, which only grow, are at least as new.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(

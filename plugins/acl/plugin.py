@@ -104,7 +104,7 @@ def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | No
     several = tuple(authenticators)
     if not several:
         return None
-    # Imported late, because a broker without access control does not need the module ``authenticator``.
+    # AclAuthenticator is imported late, because a broker without access control does not need the class.
     from flintmq.plugins.acl.authenticator import AclAuthenticator
 
     return next((found for found in several if isinstance(found, AclAuthenticator)), None)

@@ -58,8 +58,8 @@ def _lines(path: Path) -> int:
         with path.open("rb", buffering=0) as file:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
     except OSError:
-        # Only Linux has the file. On Linux, the file cannot be opened if the process has no free descriptor.
-        # A separate alarm reports the lack of descriptors, so the number of lines counts as 0.
+        # Only Linux has /proc/self/maps, which cannot be opened if the process has no free descriptor.
+        # The number of memory maps counts as 0 without a free descriptor, which a separate alarm reports.
         return 0
 
 

@@ -102,7 +102,7 @@ def _log_arguments() -> list[str]:
     level = logging.getLogger("flintmq").getEffectiveLevel()
     if logging.getLogger("flintmq").level == logging.NOTSET:
         # If the logger "flintmq" has no level, the broker runs inside another program, which has set up logging.
-        # In this case, the console gets the level at which that program logs.
+        # If the broker runs inside another program, the console gets the level at which the other program logs.
         return ["--log-level", "debug" if level <= logging.DEBUG else "info" if level <= logging.INFO else "warning"]
     return log_arguments()
 
@@ -187,7 +187,7 @@ class ConsoleChild:
         self._keeper = asyncio.create_task(self._keep(), name="keep the console")
 
     async def _start(self) -> None:
-        # The console has its own process group: Ctrl-C at a terminal reaches only the broker, which then stops the console.
+        # The console has its own process group, so that Ctrl-C reaches only the broker, which stops the console.
         self._process = process = await asyncio.create_subprocess_exec(
             *self._program, *self._arguments, stdin=PIPE, stdout=PIPE, env=self._environment, process_group=0
         )

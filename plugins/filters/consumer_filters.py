@@ -154,7 +154,7 @@ class ConsumerFilterManager:
             return
         if not self._may_compile(wanted.sub_string):
             # Too many filters were compiled in this second, so a later heartbeat compiles the new filter.
-            # Until that heartbeat, pulls do not use the old filter.
+            # Pulls do not use the old filter while the new filter is not compiled.
             return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:
@@ -273,7 +273,7 @@ class ConsumerFilterManager:
         self._dead.pop(data.key, None)
         self._bytes -= data.size_bytes
         self._count -= 1
-        # A held pull may still use the removed filter. It must not use later bit maps, which are computed without the filter.
+        # A held pull with the removed filter must not use later bit maps, which are computed without the removed filter.
         data.bloom = None
         self._changed(topic)
 
@@ -357,8 +357,7 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        # The filters were loaded in the order of their dead times, so the groups of each topic are sorted into the order of the
-        # file again.
+        # The filters were loaded in the order of their dead times, so each topic's groups are sorted into the file's order.
         for topic, groups in self._table.items():
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))

@@ -75,7 +75,7 @@ class Gatherer:
         self._traffic(samples)
         self._requests(samples)
         yield
-        # If the disk's usage cannot be read, the other figures are still served.
+        # If the usage of the disk cannot be read, all other metrics are still served.
         with contextlib.suppress(StoreError):
             samples.info = self._api.figures.texts()
         yield

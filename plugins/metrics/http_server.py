@@ -101,9 +101,8 @@ class HttpServer:
         """Accept no more HTTP requests, and wait until the requests under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
-                # call_soon_threadsafe() raises RuntimeError if the server's event loop was closed after is_alive() had returned
-                # true.
-                # In this case, the server has already stopped.
+                # call_soon_threadsafe() raises RuntimeError if the event loop was closed after is_alive() had returned true.
+                # RuntimeError is ignored, because a server whose event loop is closed has already stopped.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():
@@ -129,7 +128,7 @@ class HttpServer:
                 except OSError as error:
                     log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
                     # If sock_accept() fails, the process probably has no free file descriptor.
-                    # The server waits, because an immediate retry would fail, too.
+                    # After a failed sock_accept(), the server waits, because an immediate retry would probably fail, too.
                     await asyncio.sleep(_REST_S)
                     continue
                 task = self._loop.create_task(self._serve_one(connection))
@@ -176,7 +175,7 @@ class HttpServer:
             connection.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(_LINGER_S):
                 # If a socket with unread bytes is closed, the system resets the connection, and the client loses the answer.
-                # The remaining bytes of the request are therefore read before the socket is closed.
+                # The remaining bytes of the request are read before the socket is closed, so that the client gets the answer.
                 await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
 
     async def _read_head(self, connection: socket.socket) -> bytes | None:

@@ -92,15 +92,14 @@ class Snapshots:
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
             if self._closed.is_set():
-                # If :meth:`close` ran before this future was created, it could not cancel the future. So it is canceled here.
+                # If :meth:`close` ran before the future was created, close() did not cancel the future, so it is canceled now.
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
         except (CancelledError, RuntimeError):
-            # CancelledError means that close() has canceled the future, and RuntimeError that the broker's event loop is
-            # closed.
+            # CancelledError means that close() canceled the future; RuntimeError, that the broker's event loop is closed.
             raise NoSnapshotError("the broker stops") from None
         finally:
             self._asked = None

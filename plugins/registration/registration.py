@@ -155,16 +155,15 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # Only one name server's list of ordered topics is applied.
-        # If several lists that differ were applied in turn, each of them would change topics and thus cause another
-        # registration.
+        # If name servers send several lists of ordered topics, only one list is applied.
+        # Different lists applied in turn would change topics each time, and each change would cause a registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:
                 # The name server's configuration lists the ordered topics (docs/internals/algorithms.md, Topics and groups).
                 self._api.topics.update_order_topics(KVTable.decode(self._orders[first]).table.keys())
             except FlintError as error:
-                # A malformed body or a full disk must not end the registrations.
+                # A malformed answer of a name server or a full disk must not end the broker's registrations.
                 log.warning(
                     "registration.order_config",
                     "the order configuration of name server %(name_server)s: %(error)s",

@@ -159,7 +159,7 @@ class MasterReplication:
         config, master = self._api.settings.current, self.master
         followers: dict[str, int] = {}
         for one in master.connections:
-            # A slave that has just reconnected may have two connections, so the larger offset counts.
+            # A slave that has just reconnected may have two connections, so the larger of two reported offsets counts.
             if one.is_following:
                 followers[one.identity] = max(followers.get(one.identity, 0), one.link.held_offset_bytes)
         gone_ms, limit_ms = master.gone.gone_ms(), config.alarms.slave_gone_ms

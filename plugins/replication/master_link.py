@@ -102,8 +102,8 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # The argument "always" makes the master agree to any truncation of the slave's log, because the slave itself checks
-            # the truncation against its setting ha.truncate.
+            # The argument "always" makes the master agree to any truncation of the slave's log.
+            # The slave itself checks a truncation of its log against its setting ha.truncate.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
@@ -122,7 +122,7 @@ class MasterLink:
                 "with an empty store"
             )
         if self.stage is Stage.GREETING:
-            # The first report of a RocketMQ slave is also its request for the log.
+            # A RocketMQ slave requests the log with its first report of an offset.
             last_file = end - end % self._log.file_bytes
             self.next_offset_bytes = held or max(self._log.min_offset_bytes, last_file)
         self.held_offset_bytes = held

@@ -90,7 +90,7 @@ class ReplicationService:
                 new.start()
                 await new.ready()
                 for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
-                    # The broker registers again, so that the name servers know the port to which slaves connect.
+                    # The broker registers again after a role change, so that name servers know the port for slaves.
                     await directory.register_all()
         except (FlintError, ConfigError, OSError) as error:
             self._trouble = f"replication does not run since the role changed to {self._kind}: {error}"

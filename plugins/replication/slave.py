@@ -163,8 +163,7 @@ class SlaveReplication:
         configured, directory = self._api.settings.current.ha.master_address, self._directory()
         if configured is not None or directory is None:
             return configured
-        # register_all() updates ``master_ha_address``, because name servers answer a registration with the master's current
-        # address.
+        # register_all() updates ``master_ha_address``, because name servers answer a registration with the master's address.
         await directory.register_all()
         return directory.master_ha_address or None
 

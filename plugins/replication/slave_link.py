@@ -131,7 +131,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # A copy to an empty log must begin at the first byte of a log file. A RocketMQ master, too, begins there.
+            # As with a RocketMQ master, a copy to an empty log must begin at the first byte of a log file.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at position {offset_bytes}, which is not the begin of a file of "
@@ -245,11 +245,11 @@ class RecordChecker:
         at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:
-                at = len(view)  # the rest of the received bytes belongs to the blank record at the end of the log file
+                at = len(view)  # The remaining bytes belong to the blank record at the end of the log file.
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    # The last bytes of a log file are too few for a record, so these bytes are taken without a check.
+                    # The last bytes of a log file are too few for a record, so the last bytes are taken without a check.
                     at = len(view)
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)

@@ -181,7 +181,7 @@ class SlaveSynchronize:
                     error=error,
                 )
         except (ValueError, TypeError, AttributeError) as error:
-            # The master has sent tables with an unexpected structure. The error is logged and not raised.
+            # If the master has sent tables with an unexpected structure, the error is logged and not raised.
             log.exception(
                 "replication.tables_wrong",
                 "the tables of the master at %(master)s cannot be taken over: %(error)s",

@@ -252,7 +252,7 @@ class CleanCommitLogService:
             return None
         return self._files.log.store_timestamp_ms(start_offset_bytes)
 
-    # The following methods warn about messages that groups would lose.
+    # --- warnings about messages that consumer groups would lose ---
 
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
@@ -265,7 +265,7 @@ class CleanCommitLogService:
         elif kept:
             told, what = named, "it is kept (store.keep_for_groups)"
         else:
-            # Groups in keep_for_groups are omitted from this warning, because note_lost() logs a separate warning about them.
+            # The warning omits groups in keep_for_groups, because note_lost() logs a separate warning about keep_for_groups.
             told = [one for one in unread if one.group not in policy.keep_for_groups]
             what = (
                 "it is deleted all the same (store.hold_max_bytes)"
@@ -283,7 +283,7 @@ class CleanCommitLogService:
                 what=what,
             )
 
-    # The following methods delete expired messages from queues and from the index.
+    # --- deletion of expired messages from consume queues and from the index ---
 
     def expire_topics(self) -> None:
         """Raise the minimum queue offset past expired messages in topics that have their own retention (``topic_retention``).

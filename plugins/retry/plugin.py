@@ -121,7 +121,7 @@ class SendBackProcessor(DeclaredProcessor):
             raise group_missing(header.group)
         perm.check_broker_writeable(api.settings.current.broker)
         if group.retry_queue_nums <= 0:
-            return Response()  # The group has no retry queues, so the message is dropped.
+            return Response()  # A consumer group without retry queues drops the messages that its consumers send back.
         record = api.outlet.message_at(header.commit_log_offset_bytes)
         if record is None:
             raise RefusedError(

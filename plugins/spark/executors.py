@@ -85,7 +85,7 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
     spark.addTag(tag)
     timer.start()
     try:
-        # The checked workers may lack pyarrow, and a worker without pyarrow can run only functions that do not use Arrow.
+        # The function that checks a worker runs without Arrow, because the worker may lack pyarrow.
         told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:
@@ -127,7 +127,7 @@ def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
             }
         )
 
-    # The function's annotations are removed, because PySpark would warn about annotations that are text.
+    # The annotations of look() are removed, because PySpark would warn about annotations that are strings.
     look.__annotations__ = {}
     return look
 

@@ -392,8 +392,7 @@ class WriteOptions:
         Raises:
             OptionError: an option is unknown or has an unusable value, or no address or more than one address is given.
         """
-        # Spark also passes its own options of a stream to the sink.
-        # These options are removed, because _parsed() would refuse them as unknown.
+        # Spark's own options, such as ``queryName``, are removed, because _parsed() would refuse them as unknown options.
         options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))
         if (options.name_server is None) is (options.broker_addr is None):
             raise OptionError("the target of the write is missing: give one of the options nameServer and brokerAddr")

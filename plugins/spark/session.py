@@ -89,7 +89,7 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
     starts_java = SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     with started_on(find_java()) if starts_java else contextlib.nullcontext():
         found = builder.getOrCreate()
-    # The session must register FlintMQ's sources, because the Python with which Spark looks for sources may lack FlintMQ.
+    # FlintMQ's sources are registered explicitly, because the Python in which Spark searches for sources may lack FlintMQ.
     register(found)
     return found
 

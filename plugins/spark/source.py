@@ -74,7 +74,7 @@ class FlintMQDataSource(DataSource):
         """Return a Spark batch reader of the message columns in a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         # If filter pushdown is off in Spark's configuration, Spark rejects a reader with the method pushFilters.
-        # Therefore PruningBatchReader is used only for reads with the option ``pushdown``.
+        # PruningBatchReader has pushFilters, so PruningBatchReader is used only for reads with the option ``pushdown``.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -204,10 +204,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._transport.checked(start)
             self._is_checked = True
             if self._end is not None:
-                # The first computation of ``_end`` may not have waited for all brokers of the query. checked() has now read the
-                # names of these brokers from the checkpoint, so the end is computed again.
+                # ``_end`` is computed again, because the first computation may not have waited for all brokers of the query.
+                # checked() has read the names of the query's brokers from the checkpoint, so settled() waits for all of them.
                 self._end = self._transport.settled()
-        # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
+        # latestOffset() commits the finished batch, because Spark itself reports the batch only once the next batch exists.
         self._transport.commit(start)
         self._at = start
         end = self._end if self._end is not None else self._transport.latest()

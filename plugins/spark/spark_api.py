@@ -170,7 +170,7 @@ def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
-        # Spark before 4.2 refuses to register a source that is already installed. The query then uses the installed source.
+        # Spark before 4.2 refuses to register an installed source. The refusal is ignored: queries use the installed source.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
@@ -193,7 +193,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
         def of_array(values: pyarrow.Array) -> pyarrow.Array:
             return function(values)
 
-        # Spark needs types as annotations, but the annotations in this module's code are strings, so types are set here.
+        # The annotations of of_array() are replaced by types, because Spark does not accept annotations that are strings.
         of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
         return sql.arrow_udf(of_array, returnType=result)(column)
 

@@ -81,7 +81,7 @@ def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
     # The schema of rows that were read from a catalog table contains the table's options.
-    # If the rows are written to another address, these options must not be used.
+    # The options of the table that was read are ignored if the rows are written to another address.
     if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -116,8 +116,7 @@ class WireTransport:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. The limit in bytes is
         converted to messages by the average size of some records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        # ``_fresh_edges`` contains offsets that were fetched in advance.
-        # They are used for one batch only, because the queues change before the next batch.
+        # The offsets in ``_fresh_edges`` are used for one batch only, because the queues change before the next batch.
         self._fresh_edges = None
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)
@@ -281,8 +280,8 @@ class WireTransport:
             try:
                 pulled = list(puller.pull(sample))
             except SparkPluginError:
-                # A broker has just stopped, so no records can be measured, and a constant average size is assumed.
-                # The tasks later wait for the broker or report the error.
+                # If a broker has just stopped, its records cannot be measured, and a constant average size is assumed.
+                # The error of the pull is ignored, because the batch's tasks wait for the broker or report the error.
                 return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES

@@ -60,7 +60,7 @@ class SparkFeedPlugin:
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
         if not is_synchronous:
             # A synchronous flush strategy flushes messages before they are dispatched, and each dispatch publishes the feed.
-            # With any other strategy, a flush can follow the dispatch, so the feed is published after each flush, too.
+            # With an asynchronous flush strategy, a flush can follow the dispatch, so each flush publishes the feed, too.
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)

@@ -185,8 +185,8 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # While stored timers are read again, turn() is not called, so no minute has begun for the wheel.
-            # The wheel therefore writes all timers to its files, and memory does not fill with overdue timers.
+            # turn() is not called while stored timers are read again, so that the timer wheel writes all timers to files.
+            # If turn() were called before all stored timers are read, overdue timers would fill the memory.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -244,8 +244,7 @@ class TimerMessageService:
             due_ms = _due_ms(record)
             if due_ms is None:
                 if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
-                    # The message cannot be stored as a dead letter now, so this pass ends, and a later pass reads the message
-                    # again.
+                    # If the message cannot be stored as a dead letter, the pass ends, and a later pass reads it again.
                     end = queue_offset
                     break
                 self.discarded += 1
@@ -317,8 +316,8 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            # If the clock was set back, ``_done`` may lie after timers in the timer wheel's files.
-            # These timers are not delivered yet, so the saved position must lie before them.
+            # If the clock was set back, the timer wheel's files may contain undelivered timers that are due before ``_done``.
+            # The saved position must lie before all undelivered timers, so that a restarted broker delivers them.
             done = min(done, first)
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,

@@ -153,7 +153,8 @@ class TimerWheel:
                 later.setdefault(slot, []).append(entry)
         for slot, entries in later.items():
             self._write(slot, entries)
-        # Entries leave the memory after all writes, so a failed write loses none. An entry that exists twice is returned once.
+        # Entries are removed from memory after all writes to files, so that a failed write loses no entry.
+        # An entry that is both in memory and in a file is returned only once.
         self._heap = sorted(entry for entry in self._heap if KEY.unpack_from(entry)[0] // SLOT_MS <= current)
         self._loaded = current
 

@@ -85,7 +85,7 @@ def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, 
         stored = piece[properties_at:end]
         context = sampled_context(stored)
         if context is None:
-            # The text ``traceparent`` is not the property's name: the text is in the body, or in another property.
+            # The record has no property ``traceparent``: the text is in the record's body or in another property.
             continue
         body_bytes = topic_at - 1 - body_at
         about = message_attributes(handed_out.topic, handed_out.queue_id, body_bytes, stored, is_held=False)

@@ -99,7 +99,7 @@ class SpanPusher:
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            # If the last push failed, the next push would probably fail, too, and delay the stop of the broker.
+            # After a failed push, the exporter is closed, because another push would probably fail and delay the broker's stop.
             if self._trouble:
                 self._close()
             self._thread.join(STOP_S)

@@ -151,8 +151,7 @@ class TraceStep:
 
 def _are_marked(all_stored: Sequence[bytes]) -> bool:
     """Return whether one of the messages of a batch may have a ``traceparent``."""
-    # The messages of AlikeProperties differ only in UNIQ_KEY, so the first message shows whether all messages have a
-    # ``traceparent``.
+    # The messages of AlikeProperties differ only in UNIQ_KEY, so the first message shows whether all have ``traceparent``.
     if isinstance(all_stored, AlikeProperties):
         return MARK in all_stored[0]
     return MARK in b"".join(all_stored)

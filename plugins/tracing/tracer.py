@@ -113,8 +113,7 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                # ``about`` is set only if the message has no property that a plugin handles.
-                # Such a message has no ``traceparent``.
+                # A message with ``about`` has no property that a plugin handles, so it has no property ``traceparent``.
                 continue
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
@@ -156,7 +155,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            # A held pull is answered before ``on_arrived`` is called, so the spans ``dispatch`` may not exist yet.
+            # _dispatched() creates missing spans ``dispatch``, because a held pull is answered before ``on_arrived`` is called.
             self._dispatched(begin_ns)
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
@@ -251,9 +250,8 @@ class MessageTracer:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
             if one.visible_ns:
-                # Consumers see a message only after the message is durable, but the thread that reports the durability may be
-                # late.
-                # The durable time is therefore at most the time at which the message became visible.
+                # Consumers see a message only after it is durable, but the thread that reports the durability may be late.
+                # The durable time is limited to the time at which consumers could see the message.
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:

@@ -135,8 +135,7 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        # ``_round_end`` is set again only if all checks of this slice succeed.
-        # If a check raises an exception, ``_round_end`` stays None, and the round of checks ends.
+        # If a check raises an exception, ``_round_end`` stays None, which ends the round of checks.
         self._round_end = None
         try:
             for _ in range(SLICE_MESSAGES):
@@ -170,7 +169,7 @@ class TransactionalMessageCheckService:
             return True
         settings = self._settings
         times = half.check_times(properties)
-        # If the producer's clock is ahead, the message's age counts from the store timestamp.
+        # If the producer's clock is ahead of the broker's clock, the message's age counts from the store timestamp.
         age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
         if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
             self._give_up(record, identity, times)

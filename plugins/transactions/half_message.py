@@ -164,8 +164,8 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
     try:
         return b"".join(encode_record(shown, record_size(shown), *place))
     except ValueError:
-        # If the message's real topic is invalid, the message is sent with the topic in which it is stored.
-        # The producer may still roll the message back.
+        # If the message's real topic is invalid, the producer gets the message with the topic in which it is stored.
+        # A message with an invalid topic is sent to the producer, too, because the producer may still roll it back.
         return b"".join(encode_record(message, record_size(message), *place))
 
 

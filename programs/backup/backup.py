@@ -131,7 +131,7 @@ class _Backup:
     def make(self) -> BackupResult:
         plan, before = self._plan, self._before
         epochs = self._source.epochs()
-        # The consumer offsets are read before the log's position, so that no offset is past that position.
+        # The consumer offsets are read before the end of the log is determined, so that no offset is past the end.
         positions = read_positions(plan.store)
         made_at_ms = now_ms()
         position = self._source.position(before.end_offset_bytes if before is not None else 0, made_at_ms)
@@ -282,8 +282,8 @@ class _Backup:
                 fitted = fitting(BrokerConfig(), files)
                 break
             except StoreError:
-                # StoreFiles lists the files and opens them later.
-                # A file was deleted in the meantime, so the loop creates StoreFiles again, unless no try is left.
+                # StoreFiles raises StoreError if a listed file is deleted before StoreFiles opens the file.
+                # StoreFiles is created again, because a new list of files does not contain the deleted file.
                 if not tries_left:
                     raise
         default = BrokerConfig()

@@ -197,8 +197,7 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
         yield
     except BaseException:
         # After a failed restore, the store's files are removed.
-        # A file that cannot be removed is ignored: no broker starts on the remaining files, because the file RESTORE_MARK marks
-        # the store as incomplete.
+        # A file that cannot be removed is ignored, because no broker starts on a store with the file RESTORE_MARK.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

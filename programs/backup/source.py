@@ -103,9 +103,8 @@ class Source:
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # A broker creates a log file empty, so an empty file has no messages yet.
-            # If retention deletes log files while the folders are listed, the list can lack a file between two others.
-            # The folders are therefore listed again.
+                found.pop()  # An empty log file is left out, because the broker has only just created it.
+            # If the list of log files has a gap, the folders are listed again, because retention may have deleted files.
             hole = next(((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None)
             if hole is None:
                 self.files = found
@@ -174,10 +173,8 @@ class Source:
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
             # A broker that has just started may have truncated the log, but may not have updated ``flint/feed`` yet.
-            # The end of the log in ``flint/feed`` can therefore be too large.
             # Each start that truncates the log begins a new epoch.
-            # If the log has epochs that are newer than the epoch in ``flint/feed``, the backup ends at the start of the first
-            # newer epoch.
+            # The backup ends at the start of the first epoch that is newer than the epoch in ``flint/feed``.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -217,9 +214,7 @@ class Source:
                     return position + size
             if not self._has_anything():
                 return self.begin
-            # The store has messages, but no queue refers to a complete message, for example because the broker has not
-            # dispatched any message yet.
-            # The queues are read again after a pause.
+            # The queues are read again after a pause, because the broker may not have dispatched any message yet.
             time.sleep(_PAUSE_S)
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and no consume queue has a message, so the end of the log is unknown. "
@@ -321,7 +316,7 @@ def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
         for path in listed(folder):
             if is_file_name(path.name):
                 with reading(path), contextlib.suppress(FileNotFoundError):
-                    # A file that was listed may be deleted before it is read.
+                    # A listed file is skipped if the file is deleted before its size is read.
                     yield SourceFile(path, int(path.name), path.stat().st_size)
 
 

@@ -43,8 +43,7 @@ def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) ->
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
     """Return the store's other tables, such as topics and groups. Call this after the end position of the log is determined.
     Raises StoreError."""
-    # While RocketMQ replaces a table, only the table's backup file (``.bak``) exists for a moment.
-    # The names of the backup files are therefore read, too.
+    # Names of ``.bak`` files are included, because only the ``.bak`` file of a table exists while RocketMQ replaces the table.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 
@@ -83,7 +82,7 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
             else:
                 return content
         sleep(_PAUSE_S)
-    content = _content(backup)  # If a table's file is damaged, a broker that starts reads the table's backup.
+    content = _content(backup)  # The ``.bak`` file replaces a damaged table file, as at the start of a broker.
     if content is not None and content.strip():
         try:
             fastjson.loads(content)

@@ -293,7 +293,7 @@ def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportD
 
 
 def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Compared:
-    # In a report, the upper bound -1 stands for infinity.
+    # In a report, the upper bound -1 of a confidence interval stands for infinity.
     # If one of the confidence intervals is infinite, the difference between the two means is not certain.
     bounded = first["high"] >= 0 and second["high"] >= 0
     apart = first["high"] < second["low"] or second["high"] < first["low"]
@@ -348,7 +348,7 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
         points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
         if points:
             # The cumulative share of puts is plotted as 1 - share on a reversed logarithmic axis.
-            # With this scale, 90 %, 99 % and 99.9 % have equal distances.
+            # On an axis of 1 - share, the ticks for 90 %, 99 % and 99.9 % have equal distances.
             latency.plot(
                 [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
             )

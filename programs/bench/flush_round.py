@@ -116,8 +116,7 @@ class Writers:
                 await made
             except RefusedError:
                 self.errors += 1
-                # If flow control or a fenced store refuses the batch, the writer waits before its next put, because it would
-                # otherwise retry in a busy loop.
+                # If flow control or a fenced store refuses a batch, the writer waits, so that it does not retry in a busy loop.
                 await asyncio.sleep(0.001)
                 now_s = clock()
                 continue
@@ -128,14 +127,13 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # Uncommitted bytes never exceed unsynced bytes.
-            # The maximum of the uncommitted bytes can therefore grow only if ``unsynced`` exceeds it.
+            # ``uncommitted_bytes`` can grow only if ``unsynced`` is larger, because all uncommitted bytes are also unsynced.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                # Messages that are acknowledged at once never suspend this writer, so sleep(0) lets the other writers run.
+                # A put that is acknowledged at once does not suspend the writer, so sleep(0) lets the other writers run.
                 await asyncio.sleep(0)
             now_s = clock()
 

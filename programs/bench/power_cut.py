@@ -91,9 +91,9 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
-            # An empty message is stored first.
-            # If the flush strategy cannot work on the simulated disk, this message already fences the store.
-            # No load is run on a fenced store, because it accepts no messages.
+            # An empty message is stored first, to find out whether the flush strategy works on the simulated disk.
+            # If the flush strategy does not work on the simulated disk, the empty message fences the store.
+            # No load is run on a fenced store, because a fenced store accepts no messages.
             with contextlib.suppress(RefusedError):
                 await broker.put([Message(TOPIC, b"")])
 

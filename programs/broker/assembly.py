@@ -199,7 +199,7 @@ class Assembly:
             await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:
             # If the log cannot be synced, the broker still stops.
-            # Its tables are saved without the consumer offsets that are past the end of the synced log.
+            # The broker's tables are saved without the consumer offsets that are past the end of the synced log.
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 

@@ -298,8 +298,7 @@ class Broker(Service):
             RefusedError: the group may not read, the topic or queue does not exist, or the expression is not valid.
             FlintError: the broker or its event loop does not run.
         """
-        # The module in_process is imported at the first call and not at the start, because only an embedded broker has callers
-        # in its own process.
+        # The import is deferred to the first call, because only an embedded broker has callers in its own process.
         from flintmq.programs.broker.in_process import Itself, pull_result
 
         self._check_running()
@@ -328,8 +327,7 @@ class Broker(Service):
     def _put_here(self, batch: list[Puttable]) -> PutBatch:
         self._check_running()
         if self._put is None:
-            # The module in_process is imported at the first call and not at the start, because only an embedded broker has
-            # callers in its own process.
+            # The import is deferred to the first call, because only an embedded broker has callers in its own process.
             from flintmq.programs.broker.in_process import InProcessPut
 
             self._put = InProcessPut(self.state)
@@ -350,8 +348,7 @@ class Broker(Service):
             RemotingConnectError: the broker does not run or is stopping, this is a forked child process, or too many files are
                 open.
         """
-        # The module in_process_clients is imported at the first call and not at the start, because only an embedded broker has
-        # clients in its own process.
+        # The import is deferred to the first call, because only an embedded broker has clients in its own process.
         from flintmq.programs.broker.in_process_clients import pair
 
         try:

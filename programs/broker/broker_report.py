@@ -113,7 +113,7 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
         try:
             made = QuarantinedFile(path.name, disk.size(path), disk.modified_ms(path))
         except (OSError, StoreError):
-            # The file was listed, but the operator has since removed it from the quarantine.
+            # A file is skipped if the operator has removed the file from the quarantine after the folder was listed.
             continue
         why, reason = _WHY.get(path.suffix, ""), reasons.get(path.name)
         made.why = f"{why}; at the last start: {reason}" if reason else why

@@ -32,7 +32,7 @@ def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory
     registered = kernel.registries.filters.pick(expression_type)
     factory = kernel.make(registered, registered.value, kernel.context(registered, PluginContext))
     # A built-in filter is not checked, because the check calls the factory, which would import the filter's module.
-    # The module should be imported only at the first subscription of the filter's type.
+    # A built-in filter's module should be imported only at the first subscription of the filter's type.
     if registered.owner.built_in:
         return factory
     wrong = wrong_call(factory, ("expression", "codes"))

@@ -196,7 +196,7 @@ class InProcessPut:
         faults = self._state.stats.faults
         if status is not FlushStatus.FLUSHED or faults.are_some:
             # call_soon_threadsafe() raises RuntimeError if the broker's event loop has ended.
-            # The result is not counted in this case.
+            # RuntimeError is ignored, because flushes need not be counted after the end of the event loop.
             with contextlib.suppress(RuntimeError):
                 self._state.loop.call_soon_threadsafe(told_durable, status, faults)
 

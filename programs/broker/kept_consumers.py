@@ -119,8 +119,7 @@ class KeptConsumers:
             OSError,
             StoreError,
         ) as error:
-            # If the registrations of consumers cannot be written, their file keeps its old content until a later write
-            # succeeds.
+            # If consumers' registrations cannot be written, their file keeps its old content until a later write succeeds.
             if not self._is_failing:
                 log.error(
                     "consumers.not_written", "the registrations of consumers are not written: %(error)s", error=error

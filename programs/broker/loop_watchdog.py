@@ -121,7 +121,7 @@ class LoopWatchdog:
         while True:
             self._beat.clear()
             # A concurrent stop() sets _stopped before it calls _beat.set().
-            # If clear() has undone the call of set(), the thread still ends, because it checks _stopped.
+            # If clear() undoes the _beat.set() of stop(), the thread still ends, because the thread checks _stopped.
             if self._stopped:
                 return
             if self._loop.is_closed():

@@ -144,7 +144,7 @@ class Service(ABC):
         assert self._stop_thread is not None
         assert self._thread is not None
         # call_soon_threadsafe() raises RuntimeError if the event loop has already ended.
-        # The error is ignored, because the exception that ended the loop is raised at the end of this method.
+        # RuntimeError is ignored, because __exit__() raises the exception that ended the event loop.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
@@ -213,8 +213,7 @@ class Service(ABC):
         except RuntimeError as error:
             raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            # If the event loop has ended, or if no thread runs the loop, no result will ever arrive, so the wait for the result
-            # ends.
+            # The wait ends if no thread runs the event loop, because the result would never arrive.
             if not loop.is_running() and not future.done():
                 begun = not future.cancel()
                 unknown = "; the call had begun, and its result is unknown" if begun else ""
@@ -301,8 +300,7 @@ class Timers:
                 else:
                     times = self._failures.get(name, (0, ""))[0] + 1
                     self._failures[name] = times, f"{type(error).__name__}: {error}"
-                    # Only the first, tenth, hundredth … failure of a timer is logged, so that a timer that fails often does not
-                    # fill the log.
+                    # Failures 1, 10, 100 … of a timer are logged, so that a timer that fails often does not fill the log.
                     if str(times).rstrip("0") == "1":
                         log.exception(
                             "timer.failed",

@@ -192,8 +192,7 @@ class Services:
                 done, _ = await asyncio.wait((task,), timeout=LEFT_BEHIND_S)
                 if not done:
                     task.cancel()
-                    # A cancelled method of a service may need time to clean up, so its task is awaited for up to _CANCELLED_S
-                    # seconds.
+                    # A cancelled method of a service has up to _CANCELLED_S seconds to clean up.
                     await asyncio.wait((task,), timeout=_CANCELLED_S)
                     raise TimeoutError(f"{doing} does not end within {LEFT_BEHIND_S} s")
                 task.result()

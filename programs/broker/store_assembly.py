@@ -99,8 +99,7 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # Each plugin's rule that computes tags codes applies from a log position on, which each start of the broker
-            # records.
+            # At each start, the store records the log position from which a plugin's rule for tags codes applies.
             # If a start cannot record a new position, the position that an earlier start recorded remains valid.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
@@ -153,7 +152,7 @@ class StoreAssembly:
         """Create the consume queues with the factory of the configured dispatcher ``consume_queue``."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
         # The consume queues get a FolderContext, because they are created before the store is open.
-        # Other dispatchers are created later, and get a DispatcherContext, which contains the open store.
+        # Dispatchers other than the consume queues are created later, and get a DispatcherContext with the open store.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

@@ -47,9 +47,8 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
             register(name, partial(_made, made))
-        # Services stop in reverse order. kept_consumers is registered after held_pulls, so that it writes the consumers'
-        # registrations before held_pulls answers the held pulls.
-        # A consumer whose pull was answered may disconnect, which would remove its registration.
+        # Services stop in reverse order: kept_consumers saves consumers' registrations before held_pulls answers held pulls.
+        # A consumer whose pull was answered may disconnect, and a disconnection removes the consumer's registration.
         register("kept_consumers", partial(_made, KeptConsumers))
         register("statistics", partial(_made, Statistics))
 

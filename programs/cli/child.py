@@ -57,7 +57,7 @@ class ServedChild:
                 return self
             if line is not None:
                 # The first line of the broker's output is not the READY line, so the broker is ending.
-                # Its end is awaited, because the exit code shows the reason.
+                # The end of the broker is awaited, because the exit code shows why no READY line was printed.
                 process.wait(STOP_TIMEOUT_S)
         if line is None:
             raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")

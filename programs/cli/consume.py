@@ -84,8 +84,8 @@ def consume(
             concurrency=1,
             unreadable="deliver",
         )
-        # The route is requested before the consumer starts.
-        # If the topic does not exist, the request fails, whereas a consumer would wait until the topic exists.
+        # The route is requested before the consumer starts, so that the command fails if the topic does not exist.
+        # A consumer of a topic that does not exist would wait until the topic exists.
         await client.routes.route(topic)
         consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
         await consumer.subscribe(topic, tags)

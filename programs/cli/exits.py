@@ -87,8 +87,8 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
     try:
         outcome = work()
     except BrokenPipeError:
-        # The reader of standard output has ended, as in `flintmq consume T | head`. Standard output becomes /dev/null.
-        # Otherwise the interpreter's flush at the end of the process would fail.
+        # BrokenPipeError means that the reader of standard output has ended, as in `flintmq consume T | head`.
+        # Standard output becomes /dev/null, so that the interpreter's flush at the end of the process does not fail.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED

@@ -115,7 +115,7 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> GroupView:
         if topic is not None:
-            await admin.client.routes.route(topic)  # If the topic does not exist, this request makes the command fail.
+            await admin.client.routes.route(topic)  # The request for the route fails if the topic does not exist.
         return await known_group(admin, group, silent, topic or "")
 
     found = with_admin(work)
@@ -179,7 +179,7 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     found = await find_group(admin, group, brokers, topic)
     if found is None:
         # If brokers did not answer, silent.end() warns about them, and raises click's Exit.
-        # Exit is ignored, so that the command ends with the CommandError that reports the missing group.
+        # click's Exit is ignored, so that the command ends with the CommandError that reports the missing group.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
         raise CommandError(f"there is no group {group}; the command 'flintmq groups' lists all groups")

@@ -34,8 +34,8 @@ class LogFile(OwnOutput):
             self._open(os.O_NONBLOCK)
         except OSError as error:
             # ENXIO means that the log file is a FIFO without a reader.
-            # The error is ignored, because write() opens the FIFO again, and waits for a reader.
-            # Without O_NONBLOCK, the first os.open() would wait, too.
+            # ENXIO is ignored, because write() opens the FIFO again, and waits for a reader.
+            # O_NONBLOCK is set, because os.open() without O_NONBLOCK would wait for a reader of the FIFO.
             if error.errno != errno.ENXIO:
                 raise
 

@@ -45,7 +45,7 @@ def configure(level: str, *, is_json: bool, file: Path | None) -> None:
     for logger in (flintmq, logging.getLogger("asyncio")):
         logger.handlers[:] = [one for one in logger.handlers if one not in before]
         logger.addHandler(output)
-    # logging.lastResort is replaced, because Python's default handler ignores the format and the file, and writes to stderr.
+    # logging.lastResort is replaced, because Python's default handler ignores the log's format and file, and uses stderr.
     logging.lastResort = output
     for one in before:
         one.close()

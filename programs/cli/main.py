@@ -47,8 +47,7 @@ def _plugin_commands() -> dict[str, click.Command]:
 
     if PLUGINS_VARIABLE not in os.environ and not importlib_metadata.entry_points(group="flintmq"):
         return {}
-    # Only commands of plugins need the settings and the kernel.
-    # Both are imported only if plugins may exist, so that the program starts faster without plugins.
+    # The settings and the kernel are imported only if plugins may exist, because only commands of plugins need them.
     from flintmq.config import ConfigError, PluginRef, load_config
     from flintmq.programs.cli.plugin_command import load_commands
 
@@ -95,7 +94,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = exits.finished(lambda: _run(words), _usage)
     # Only commands that serve, such as `broker`, import the module serving_output and start threads for their output.
-    # Other commands have no output threads to end.
+    # If serving_output was not imported, the command has no output threads to end.
     if "flintmq.programs.cli.serving_output" in sys.modules:
         from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 

@@ -169,7 +169,7 @@ def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
                 type=click.Choice(["text", "json"]),
                 default="text",
                 expose_value=False,
-                # --log-format is eager, because the callback of --log-level sets up the log with this format.
+                # --log-format is eager, so that click reads it before --log-level, whose callback sets up the log.
                 is_eager=True,
                 callback=_noted(_FORMAT_KEY),
                 help="json: each line is JSON with the event's id and fields.",

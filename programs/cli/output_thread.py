@@ -170,8 +170,8 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:
-            # BlockingIOError means that the open file is non-blocking, because another process shares it and has changed its
-            # mode. poll() waits until the file can be written.
+            # BlockingIOError means that another process, which shares the open file, has made the file non-blocking.
+            # After BlockingIOError, poll() waits until the file can be written.
             waiting = select.poll()
             waiting.register(descriptor, select.POLLOUT)
             waiting.poll(_RETRY_MS)

@@ -210,7 +210,7 @@ def make_store(folder: Path, count: int) -> Path:
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-        # The request is repeated, because a name server learns of a topic some time after the broker has created the topic.
+        # The request for the route is repeated, because a name server learns of a new topic some time after the broker.
         for _ in range(100):
             try:
                 await admin.topic_route(TOPIC)

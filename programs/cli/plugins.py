@@ -91,7 +91,7 @@ def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
         with _scratch(loaded) as scratch:
             asyncio.run(Broker(scratch).check(failures))
     finally:
-        # The trace of calls is also shown after an error, because the calls before the error show its cause.
+        # The trace of plugin calls is also shown after an error, because the calls before the error show the cause.
         _show_trace([part.row() for part in failures.all()], as_json)
 
 

@@ -63,7 +63,7 @@ class StopSignals:
         self.wanted = True
         if self._loop is not None:
             # call_soon_threadsafe() raises RuntimeError if the event loop is closed.
-            # The error is ignored, because a process with a closed loop has already stopped its services.
+            # RuntimeError is ignored, because a process with a closed event loop has already stopped its services.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 
@@ -220,7 +220,7 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
                 return
             words = await starting
             # During a start on a long log, the C library keeps freed large blocks of memory, so that the start can reuse them.
-            # After the start, the library is set to return freed large blocks to the operating system.
+            # After the start, the C library is set to return freed large blocks to the operating system.
             give_back_large_blocks()
             give_back_free_memory()
             # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.

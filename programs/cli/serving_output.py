@@ -129,7 +129,7 @@ class ServingOutput:
         try:
             descriptor = stream.fileno()
         except (AttributeError, OSError, ValueError):
-            # The stream is an object in memory, as in tests, and has no descriptor.
+            # A stream that is an object in memory, as in tests, has no file descriptor.
 
             def write(data: bytes) -> None:
                 stream.write(data.decode(_encoding_of(stream), _errors_of(stream)))

@@ -98,7 +98,7 @@ def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     total = files.log_bytes
     with _progress(f"checking {store}", total) as progress:
         damaged = has_damage(files, config, progress)
-    # The StoreFiles object is deleted, because its memory maps must not hold the files that rebuild() replaces.
+    # ``files`` maps the store's files into memory, so ``files`` is deleted before rebuild() replaces the store's files.
     del files
     with _progress(f"rebuilding {store}", total) as progress:
         end, kept = rebuild(store, config, told_delays(loaded), progress, damaged=damaged)

@@ -79,8 +79,7 @@ def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 )
 @on_engine
 def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: Engine, report: Report) -> dict[str, Any]:
-    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
-    # pyarrow, are installed.
+    # The import is deferred until on_engine has checked that optional packages, such as pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
 
     loaded = load_config(None, settings, {})
@@ -107,8 +106,7 @@ def export(
     runner: Engine,
     **columns: Any,
 ) -> dict[str, Any]:
-    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
-    # pyarrow, are installed.
+    # The import is deferred until on_engine has checked that optional packages, such as pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.export import export as write
 
     written = write(
@@ -134,8 +132,7 @@ def export(
 def compact(
     store: Path, out: Path, topics: tuple[str, ...], settings: tuple[str, ...], runner: Engine, **columns: Any
 ) -> dict[str, Any]:
-    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
-    # pyarrow, are installed.
+    # The import is deferred until on_engine has checked that optional packages, such as pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.compact import compact as write
 
     only = frozenset(topics) or None
@@ -151,8 +148,7 @@ def compact(
 )
 @on_engine
 def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) -> dict[str, Any]:
-    # The module is imported after the decorator on_engine has checked that the optional packages that the module needs, such as
-    # pyarrow, are installed.
+    # The import is deferred until on_engine has checked that optional packages, such as pyarrow, are installed.
     from flintmq.plugins.spark.maintenance.audit import audit as look
 
     return look(_files(store, settings), runner, end_offset_bytes=_end(store), **how)

@@ -180,7 +180,7 @@ class Poller:
         try:
             queues = await self._admin.topic_stats_at(topic, broker.address)
         except RefusedError:
-            # The topic was deleted a moment ago, or the request is not permitted. The queues are shown as unknown.
+            # If the topic was just deleted, or the request is not permitted, the topic's queues are shown as unknown.
             broker.ends.pop(topic, None)
             return
         now_s = self._now_s()
@@ -200,7 +200,7 @@ class Poller:
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
         await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
-            # The members are asked, because RocketMQ's broker does not report conflicts between members' subscriptions.
+            # Group members are asked for their subscriptions, because RocketMQ's broker does not report conflicts.
             addresses = dict.fromkeys(client_ids, broker.address)
             asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
             words = describe_conflicts(conflicts_of(asked))
@@ -223,8 +223,7 @@ class Poller:
             try:
                 stats.append(await self._admin.consume_stats_at(group, broker.address, topic))
             except RefusedError:
-                # The topic was deleted a moment ago, or the request is not permitted.
-                # The group's progress in this topic is left out.
+                # If the topic was just deleted, or the request is not permitted, the group's progress in it is left out.
                 continue
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 

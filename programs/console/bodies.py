@@ -72,7 +72,7 @@ def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
         problem = f"it is not JSON: {error}" if form == "json" else ""
         return _text(body, problem) or _hex(body, problem)
     if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(value):
-        # Deep JSON is not formatted, because each level of nesting adds an indent to every line inside it.
+        # Deeply nested JSON is shown without indentation, because the indentation would make the text too long.
         problem = f"it is JSON that nests deeper than {DEPTH_MAX}"
         return _text(body, problem) or _hex(body, problem)
     return _value("json", body, value)

@@ -98,8 +98,8 @@ class ClusterAccess:
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # The request for the system topics only tests the account: with access control, a broker refuses a request of
-                # an account that is not valid.
+                # The request for the system topics only tests the account. The list of system topics is not used.
+                # If access control is on, a broker refuses all requests of an account that is not valid.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error
@@ -138,7 +138,7 @@ class ClusterAccess:
         except RemotingError as error:
             self._failure = error
             # If no broker answers, an accepted account stays accepted, so that its user can still see earlier data.
-            # The pages say that no broker answers.
+            # ``_failure`` is set, so that the console's pages report that no broker answers.
             if self._taken:
                 self._checked_s = self.client.clock.monotonic_s()
         except RefusedError as error:
@@ -192,8 +192,7 @@ class Clusters:
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
         """Return the client of an account, without checking the account. The same keys give the same object."""
-        # The table stores a client under a hash of the account's keys, because a debugger or a traceback that shows the table
-        # must not show the secret key.
+        # The table's key is a hash of the account's keys, so that a traceback that shows the table hides the secret key.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
 

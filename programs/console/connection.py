@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
         # If the maximum number of requests is reached, the connection of the slowest request is closed.
-        # The task of the slowest request ends soon after that, so the new request is accepted.
+        # The new request is accepted at once, because the task of a closed connection ends soon.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
             if self._deadline is None:
                 self._deadline = self.loop.call_later(READ_TIMEOUT_S, self.cut)
         # The timeout for a request is cancelled when the whole request has arrived.
-        # Until the connection's next request, only uvicorn's own timeout applies.
+        # After a whole request has arrived, only uvicorn's own timeout applies until the connection's next request.
         elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

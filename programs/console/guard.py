@@ -32,8 +32,7 @@ _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # With the policy no-referrer, browsers would send "Origin: null" with the console's own forms, and the console would refuse
-    # these forms.
+    # With no-referrer, browsers would send "Origin: null" with the console's own forms, which the console would refuse.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",

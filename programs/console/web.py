@@ -227,8 +227,7 @@ async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
     access = console.clusters.anonymous() if session is None else session.access
     if await access.is_taken():
         return access
-    # The cluster refuses a session's account if the account was deleted or has a new secret key.
-    # All sessions of the account are therefore ended.
+    # A cluster refuses an account that was deleted or has a new secret key, so all sessions of the account end.
     if session is not None:
         console.sessions.end_all_of(access)
     return None

@@ -89,7 +89,7 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
     size = max((file.size for file in files), default=0)
     for number, file in enumerate(files):
         if file.size == 0 and number == len(files) - 1:
-            # An empty last file was left by a crash. A broker that starts creates the file again.
+            # An empty last file, which a crash can leave, is not reported, because a broker that starts creates the file again.
             continue
         if file.size != size or file.size % unit_bytes:
             found.append((file.path, f"{file.size} bytes, where the others have {size}: a start refuses"))

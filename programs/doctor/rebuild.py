@@ -201,10 +201,10 @@ def rebuild(
     lock = StoreLock(root)
     try:
         # The delay of each delay level is saved before set_aside() moves the consume queues away.
-        # If RocketMQ has written the store, the delays can be computed only from the units in the queues of delayed messages.
+        # In a store that RocketMQ has written, only the consume queues of delayed messages show the delay of each level.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # set_aside() also moves the checkpoint away, because the checkpoint refers to the old queues.
-        # Without a checkpoint, a start after a crash reads the whole log, and so fills the new queues.
+        # set_aside() also moves the checkpoint file away, because the file refers to the consume queues that are moved away.
+        # Without a checkpoint file, a broker that starts after a crash reads the whole log and fills the new consume queues.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()

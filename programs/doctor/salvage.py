@@ -201,8 +201,8 @@ class Renumbering:
         if begins_again(queue_offset, old):
             new = 0
         if queue_offset < old:
-            # A smaller queue offset than expected means that the topic was deleted and created again.
-            # Stored consumer offsets refer to the new queue, so the offset pairs of the deleted queue are removed.
+            # A message with a smaller queue offset than expected means that the topic was deleted and created again.
+            # Pairs of old and new offsets of a deleted queue are removed, because consumer offsets refer to the new queue.
             steps.clear()
         if queue_offset != old:
             steps.append((queue_offset, new))

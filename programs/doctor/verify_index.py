@@ -177,8 +177,7 @@ class _Keys:
         if not ahead:
             self._repeated += 1
             return same[-1]
-        # The index may begin with a later message than the log, because old index files expire.
-        # Keys of messages before the first entry of the index therefore do not count as missing.
+        # Keys of messages before the first entry of the index do not count as missing, because old index files expire.
         if at >= 0 and ahead[0] > at:
             if not self._missing:
                 self._missing_at = self._positions[at]

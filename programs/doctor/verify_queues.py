@@ -51,8 +51,8 @@ def described_end(units: bytes) -> int:
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
     """Check every existing consume queue of a store, and report queues that are missing."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
-    # Messages after the log position ``described`` may lack units in their consume queues.
-    # A broker adds missing units of these messages at its start, so they are not reported as damage.
+    # ``described`` is the log position of the end of the last message that has a unit in a consume queue.
+    # Missing units of messages after ``described`` are not reported as damage, because a broker adds them when it starts.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
     for key, (parts, units) in queues.items():
         report.queues += 1

@@ -189,7 +189,7 @@ class NameServer(Service):
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
         # The plugins' sections of the configuration are checked only if the configuration lists plugins.
-        # Otherwise a section may belong to a plugin that a program with an embedded broker passes only to the broker.
+        # Without a list of plugins, a section may belong to a plugin that a program passes only to its embedded broker.
         if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force
@@ -237,7 +237,7 @@ class NameServer(Service):
             try:
                 self.kv.persist()
             except StoreError as error:
-                # If the disk is full, the next start reads the changes of the key-value configuration from the journal.
+                # A failed write loses no change: the next start reads the key-value configuration's changes from the journal.
                 log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:

@@ -76,7 +76,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
             # The supervisor runs a single console for all brokers.
             settings.append("console.enable=false")
         for key, first_port in ports.items():
-            # All brokers keep the values 0 (any free port) and null (the default port). Other ports differ for each broker.
+            # The ports 0 (any free port) and null (the default port) stay the same for all brokers. Other ports differ.
             if first_port:
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
         for key, folders in _shared_folders(config).items():
@@ -141,8 +141,7 @@ def check_single(folder: Path, name: str) -> None:
         StoreError: several brokers have their stores in the folder; the error says how to start these brokers.
     """
     found = stores_in(folder)
-    # If the folder itself is a store, a subfolder that contains a log need not be the store of another broker.
-    # Only subfolders with the name of a broker count as stores.
+    # In a folder that is itself a store, a subfolder counts as a broker's store only if it has the name of a broker.
     if (folder / LOG).is_dir():
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:

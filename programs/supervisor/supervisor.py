@@ -164,7 +164,7 @@ class SupervisedBroker:
             # A restarted broker keeps its port, because clients know the port.
             if self._keeps_port:
                 self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
-            # A restarted broker keeps the ports of its services, because readers of those services know the ports.
+            # A restarted broker keeps the port of its metrics service, because monitoring systems know the port.
             for key, name in self._kept_ports.items():
                 if name in self.ready_words:
                     self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
@@ -239,7 +239,7 @@ def how_it_ended(code: int) -> str:
     """Return how a broker's process ended, in words that follow the broker's name in a sentence. ``code`` is negative for a
     signal, as in :mod:`subprocess`."""
     if code < 0:
-        # Real-time signals have no names in signal.Signals.
+        # A real-time signal has no name in signal.Signals, so the text contains the signal's number instead of a name.
         known = -code in {number.value for number in signal.Signals}
         return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
     reasons = {ExitCode.OK: "a stop that nobody here asked for", ExitCode.FENCED: "its store is fenced"}

@@ -133,13 +133,13 @@ class TopApp(App[None]):
         return self.screen_stack[0].query_one(f"#{title}", DataTable)
 
     def _draw(self) -> None:
-        # The screen stack is empty if the program was closed during the request.
+        # If the program was closed while data was requested, the screen stack is empty, and nothing is drawn.
         if self._seen is None or not self.screen_stack:
             return
         overview = self._seen.overview
         state = "PAUSED" if self._paused else f"{age_text(overview.age_s)} ago"
         base = self.screen_stack[0]
-        if not base.query("#overview"):  # The program is being closed: its screen exists without widgets.
+        if not base.query("#overview"):  # While the program closes, the screen has no widgets to draw.
             return
         base.query_one("#overview", Static).update(
             Text(overview_text(overview, state), no_wrap=True, overflow="ellipsis")

@@ -60,7 +60,7 @@ class DetailScreen(Screen[None]):
             return
         async with self._asking:
             parts = await self._ask()
-            # The screen was closed while the request for its data was under way.
+            # If the screen was closed while its data was requested, its widgets no longer exist and are not updated.
             if not self.is_attached:
                 return
             self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))

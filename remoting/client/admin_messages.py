@@ -137,7 +137,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     masters = [one for one in (await admin.masters()).values() if one != own][:MASTERS_ASKED_MAX]
     header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
     failure: RefusedError | RemotingError | None = None
-    # All masters are asked, because the broker may have another address now than in the message id.
+    # All masters are asked for the message, because the broker's address in the message id may be outdated.
     for address in [own, *masters] if own in registered else masters:
         try:
             answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
@@ -437,10 +437,9 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
         try:
             members = await _readers_at(admin, group, topic, name)
-            # The new offset of a queue is stored in two cases.
-            # If no member of the group is online, only the stored offset determines where consuming continues.
-            # If the broker reports consumer offset 0, the group may lack a stored offset, and the broker would not inform the
-            # members about the queue.
+            # If no member of the group is online, the new offset is stored, because members later begin at the stored offset.
+            # If the broker reports consumer offset 0, the new offset is stored, because the group may have no stored offset.
+            # A broker does not inform members about a queue for which the group has no stored offset.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:
@@ -482,9 +481,8 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # The request makes the members continue at the offsets that the broker has stored.
-        # The timestamp -1 stands for the ends of the queues, but without ``is_force`` the broker never raises an offset, so
-        # each stored offset stays as it is.
+        # INVOKE_BROKER_TO_RESET_OFFSET makes the group's members continue at the offsets that the broker has stored.
+        # The timestamp -1 means the ends of the queues, but without ``is_force`` the broker never raises a stored offset.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)

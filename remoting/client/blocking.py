@@ -73,7 +73,7 @@ class LoopThread:
             return self.start(noted()).result()
         except BaseException:
             # call_soon_threadsafe() raises RuntimeError if the event loop is closed.
-            # The error is ignored, because a closed loop has already cancelled the coroutine.
+            # A closed event loop has already cancelled the coroutine, so the RuntimeError is ignored.
             with contextlib.suppress(RuntimeError):
                 # If the coroutine has already ended, abandon() has no effect.
                 self._loop.call_soon_threadsafe(abandon)
@@ -126,7 +126,7 @@ class LoopThread:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
             except concurrent.futures.TimeoutError:
                 # TimeoutError means that a function blocks the event loop.
-                # The block is logged as client.loop_busy if the loop thread does not end.
+                # If the thread of the blocked event loop does not end after the loop is stopped, client.loop_busy is logged.
                 cancelling.cancel()
         finally:
             self._is_stopping = True

@@ -326,8 +326,7 @@ class BrokerApi(QueueOffsets):
             RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(consumer_group=self._wrap(self.group))
         )
         failure: RemotingError | None = None
-        # Brokers that did not answer the latest heartbeat are asked last, because a request without an answer takes the whole
-        # timeout.
+        # Brokers that did not answer the latest heartbeat are asked last, because each of them can use up the whole timeout.
         for address in sorted(map(route.address, route.broker_addrs), key=self.client.is_silent):
             try:
                 answer = await self.client.ask(address, command)

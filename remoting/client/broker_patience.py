@@ -67,7 +67,7 @@ class BrokerPatience:
             self._back(broker_name)
 
     def _tell(self, queue: MessageQueue, failure: RemotingError) -> None:
-        # The broker may come back at another address, so the topic's route is fetched again.
+        # A broker that does not answer may come back at another address, so the topic's route is fetched again.
         self._member.client.routes.doubt(queue.topic)
         if self._member.troubles.met(_BROKER.format(queue.broker_name), failure):
             log.warning(
@@ -85,8 +85,8 @@ class BrokerPatience:
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    # RefusedError is ignored: a broker that refuses the request for the maximum offset is available again, and
-                    # the next pull will report a refusal.
+                    # A broker that refuses the request for the maximum offset is available again, so RefusedError is ignored.
+                    # If the broker also refuses the next pull from the queue, the pull reports the refusal.
                     with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:

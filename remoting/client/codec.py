@@ -61,7 +61,7 @@ class JsonCodec(Generic[T]):
         try:
             return self._decode(body)
         except Exception as failure:
-            # pydantic and the validators of a model can raise exceptions of any type.
+            # pydantic and the validators of a model can raise exceptions of any type, so every exception becomes a CodecError.
             raise CodecError(
                 f"a body of {len(body)} bytes does not decode as {self._name}: {told(failure)}"
             ) from failure

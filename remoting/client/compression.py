@@ -144,8 +144,8 @@ def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
     try:
         at = zstd.frame_header_size(body)
     except zstd.ZstdError:
-        # The frame header is incomplete or invalid, so the body cannot be split into blocks.
-        # Only the bytes of the header are decompressed, and the attempt leads to a CompressionError.
+        # A body with an incomplete or invalid frame header cannot be split into blocks.
+        # If the frame header is damaged, only the header's bytes are decompressed, which raises a CompressionError.
         at, body = len(body), body[:_ZSTD_HEADER_MAX_BYTES]
     while not stream.eof and begin < len(body):
         head = int.from_bytes(body[at : at + 3], "little")

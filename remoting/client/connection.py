@@ -173,7 +173,7 @@ class ClientConnection(asyncio.Protocol):
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
         # If many bytes wait to be written, they are written immediately and not in the next iteration of the event loop.
-        # Otherwise a sender that never awaits would not notice that the transport's buffer is full.
+        # A sender that never awaits notices a full transport buffer only if waiting bytes are written immediately.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 
@@ -230,8 +230,7 @@ class ClientConnection(asyncio.Protocol):
     def _write_outgoing(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
-            # If the connection is lost, nothing is written. connection_lost() has already reported the loss to the callers that
-            # wait for answers.
+            # If the connection is lost, nothing is written: connection_lost() has already reported the loss to waiting callers.
             return
         self._active_at_s = self.loop.time()
         self._has_written = True

@@ -131,8 +131,7 @@ class ConsumeService:
         """Start the workers, the tasks that consume messages. An orderly consumer has no workers, because its tasks that pull
         messages also consume them."""
         self._is_ending = False
-        # Listener calls that an earlier close() abandoned are forgotten, because brokers deliver the messages of these calls
-        # again.
+        # Listener calls that an earlier close() abandoned are forgotten, because brokers deliver their messages again.
         self._begun.clear()
         self.iteration.begin()
         self._brokers.begin()
@@ -318,14 +317,14 @@ class ConsumeService:
         try:
             consumed = submit(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:
-            # The process is ending, so no thread accepts the call. Other consumers of the group get the messages.
+            # While the process ends, no thread can call the listener. Other consumers of the group get the messages.
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            # No result is set in this future, so the task that awaits the future waits until the task is cancelled.
+            # The new future never gets a result, so the task that awaits the future waits until the task is cancelled.
             consumed = loop.create_future()
         return result_of(await consumed)
 
@@ -389,8 +388,7 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # The consumer was closed, so the message is neither consumed nor sent back.
                 except asyncio.CancelledError:
-                    # The listener may have cancelled the task that called it.
-                    # If so, the messages are passed to the listener again later.
+                    # A listener may have cancelled the task that called it, so the listener gets the messages again later.
                     self._try_later(held, messages)
                     raise
                 except Exception:
@@ -423,7 +421,7 @@ class ConsumeService:
         self._begun[number] = (self._member.client.clock.monotonic_s(), (held, messages))
         consumed = await self._tried(held, messages)
         if self._begun.pop(number, None) is None:
-            # The messages were already sent back, because the listener exceeded the consume timeout.
+            # After the consume timeout, the messages were already sent back, so the listener's late result is ignored.
             return
         if consumed < len(messages) and self._member.is_clustering:
             held.done(messages[:consumed])
@@ -453,9 +451,8 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
-            # If the message cannot be sent back, for example because a hook raises an exception, the message is passed to the
-            # listener again.
-            # A message that cannot be read is skipped instead.
+            # If sending back fails, for example because a hook raises an exception, the listener gets the message again.
+            # A message that can be neither read nor sent back is skipped.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:
@@ -504,7 +501,7 @@ class ConsumeService:
         """
         try:
             await self._member.api.send_back(message, -1, limit)
-        except Exception as failure:  # Hooks can raise exceptions of any type.
+        except Exception as failure:  # Hooks can raise exceptions of any type, so all types are caught.
             if self._unreadable.is_passed_over(held, message, failure):
                 return True
             log.warning(

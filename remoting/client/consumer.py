@@ -87,7 +87,7 @@ class Consumer(InstanceUser):
         self.group = group
         self.settings: ConsumerSettings = settings or ConsumerSettings()
         # In broadcasting mode, the client id names the folder that stores the consumer's offsets.
-        # The default client id is therefore the same after a restart.
+        # A broadcasting consumer has the same default client id after a restart, so that it finds its stored offsets.
         if self.settings.message_model == BROADCASTING:
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)

@@ -112,8 +112,7 @@ class Iteration:
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            # If the consumer lost the message's queue while the ``async for`` loop processed the message, ``consumed`` is
-            # already done.
+            # If the consumer lost the queue while the ``async for`` loop processed the message, ``consumed`` is already done.
             if not had.consumed.done():
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)

@@ -101,7 +101,7 @@ class Message:
             raise InvalidArgumentError("topic is '', and must be the name of a topic")
         body: object = self.body
         if isinstance(body, bytearray | memoryview):
-            # The body is copied, because the caller can change the buffer.
+            # A bytearray or memoryview is copied, because the caller could change the body later.
             object.__setattr__(self, "body", bytes(body))
         elif isinstance(body, str):
             raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes: encode it, {brief(body)}.encode()")
@@ -252,7 +252,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
             )
         try:
             return codec.decode(self.body)
-        except Exception as failure:  # A user's codec can raise exceptions of any type.
+        except Exception as failure:  # A user's codec can raise exceptions of any type, so all are caught.
             raise CodecError(
                 f"{self.topic}: message {self.msg_id} of {self.queue} does not decode: {failure}"
             ) from failure

@@ -147,7 +147,7 @@ class ProduceAccumulator:
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # A message that is too long goes into no batch. The caller sends it alone, which raises the error.
+            return None  # A message that is too long goes into no batch. The caller sends it alone, and gets the error.
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop
@@ -189,10 +189,9 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # If the callers chose no queue, _leave() has removed the full batch from ``_lanes``, and the message starts a new
-            # batch.
-            # If they chose a queue, the entry of the queue stays in ``_lanes`` until all its batches are sent, and the message
-            # is added to this entry.
+            # For callers that chose no queue, _leave() has removed the full batch from ``_lanes``. A new batch is started.
+            # For callers that chose a queue, ``_lanes`` keeps the queue's entry until all its batches are sent.
+            # A message for a chosen queue is added to the queue's entry in ``_lanes``.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -262,11 +261,11 @@ class ProduceAccumulator:
                 if not entry.stored.done():
                     self._put(entry, route.queue_by_key(sharding_key))
             waiting.clear()
-        except Exception as failure:  # Hooks can raise exceptions of any type.
+        except Exception as failure:  # Hooks can raise exceptions of any type, so all types are caught.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The task removes the topic from ``_unrouted`` itself, because its callback runs later.
-        # A message that is sent before the callback runs therefore uses the cached route.
+        # The task itself removes the topic from ``_unrouted``, because the task's callback runs later.
+        # A message that is sent before the task's callback runs must already use the cached route.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
@@ -277,7 +276,7 @@ class ProduceAccumulator:
             return
         lane.is_leaving = True
         if lane.key[2] is None:
-            self._forget(lane)  # The next message for the same destination starts a new batch.
+            self._forget(lane)  # If no queue was chosen, the next message starts a new batch.
 
         def ended(task: asyncio.Task[None]) -> None:
             self._forget(lane)
@@ -308,8 +307,8 @@ class ProduceAccumulator:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        # The task calls _forget() itself, because its callback runs later.
-        # A message for the same queue that is sent before the callback runs therefore starts a new batch.
+        # The task itself calls _forget(), because the task's callback runs later.
+        # A message for the queue that is sent before the task's callback runs must already start a new batch.
         self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
@@ -373,8 +372,7 @@ class ProduceAccumulator:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
             # The request may take until the deadline of the batch's last message.
-            # If an earlier message of the batch reaches its own deadline, a timer reports the timeout to the caller of this
-            # message.
+            # A timer reports a timeout to the caller of each earlier message of the batch at the message's own deadline.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
@@ -388,7 +386,7 @@ class ProduceAccumulator:
                     entry.fail(_copy(refused))
                 return
             # The broker stored no message of the refused batch.
-            # A single message may be the reason for the refusal, so each message is sent alone.
+            # A single message may be the reason why the broker refused the batch, so each message of the batch is sent alone.
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)

@@ -313,7 +313,7 @@ class Producer(InstanceUser):
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         route = await self._sender.route(topic, timeout_ms)
-        # The brokers' addresses are passed, because announce() could not find the route of a topic that does not exist yet.
+        # announce() gets the brokers' addresses, because it could not find the route of a topic that does not exist yet.
         addresses = [route.address(name) for name in route.broker_addrs]
         await self.client.requests.announce(addresses, (deadline_s - clock.monotonic_s()) * 1000)
         return max(1.0, (deadline_s - clock.monotonic_s()) * 1000)

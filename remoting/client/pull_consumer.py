@@ -201,8 +201,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # A poll that runs during an await can change positions.
-            # The positions of queues that stay assigned are therefore read after the last await.
+            # Positions of queues that stay assigned are read after the last await, because a poll can change them before.
             self._replace(
                 {
                     queue: _AssignedQueue(
@@ -411,6 +410,6 @@ class _AssignedQueue:
     def _ended(self, pull: asyncio.Task[PullResult]) -> None:
         self._ending.discard(pull)
         if not pull.cancelled():
-            # A pull may end with an exception although it was cancelled.
-            # No caller waits for the cancelled pull, and the call of exception() keeps asyncio from logging the exception.
+            # A pull may end with an exception although the pull was cancelled.
+            # No caller waits for a cancelled pull, so exception() is called to keep asyncio from logging the pull's exception.
             pull.exception()

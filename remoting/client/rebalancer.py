@@ -87,8 +87,8 @@ class Rebalancer:
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
-            # If the brokers or the subscriptions have changed, a heartbeat is sent before the members are requested, because a
-            # broker lists a member only after the member's heartbeat.
+            # After a change of the brokers or subscriptions, a heartbeat is sent before the group's members are requested.
+            # A broker lists a member only after the member's heartbeat.
             if announcement != self._announced:
                 await self._member.client.send_heartbeats()
                 self._announced = announcement
@@ -140,7 +140,7 @@ class Rebalancer:
         if not self._member.is_clustering:
             return list(queues)
         # RocketMQ's brokers list a member twice for two minutes after the member has reconnected. Duplicates are removed.
-        # Otherwise a member listed twice would get two shares of the queues, and consume only one.
+        # A member that is listed twice would get two shares of the queues, and would consume only one share.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
         # Consistent hashing depends on the queues' names. All members must hash the same names, which include the namespace.
         namespace = self._member.client.namespace
@@ -175,7 +175,7 @@ class Rebalancer:
                     group=self._member.group,
                 )
                 continue
-            # While the offset was loaded, the consumer may have been closed or have unsubscribed from the topic.
+            # The consumer may have been closed or have unsubscribed while the offset was loaded, so _may_begin() checks both.
             if self._may_begin(queue):
                 self._begin(ProcessQueue(queue, first, self._limits))
             elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:

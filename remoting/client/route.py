@@ -272,8 +272,7 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                # After a failure, requests go to the next name server.
-                # If a concurrent request has failed, too, it has already changed ``_chosen``.
+                # After a failure, ``_chosen`` moves to the next name server, unless a concurrent request has moved it.
                 if self._chosen == at:
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None

@@ -42,8 +42,7 @@ def with_timer(
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
     for other in TIMERS & properties.keys():
-        # The property may already contain the same time, because attrs.evolve() copies both the time and the property of a
-        # message.
+        # The property may already contain the same time, because attrs.evolve() copies a message's time and its property.
         if (other, properties[other]) != (name, str(value)):
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message can have only one time"
@@ -65,7 +64,7 @@ def _moment_ms(deliver_at: datetime | int | None) -> int:
 def _delay_ms(delay: str | timedelta) -> int:
     if isinstance(delay, timedelta) and delay >= timedelta(0):
         return round(delay / timedelta(milliseconds=1))
-    if isinstance(delay, str) and not delay.strip().isdecimal():  # "5" is refused: it has no unit.
+    if isinstance(delay, str) and not delay.strip().isdecimal():  # "5" is refused, because it has no unit.
         try:
             return parse_duration(delay.strip())
         except ConfigError:

@@ -108,8 +108,8 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # While super().close() runs, a concurrent start() can add the handler of brokers' transaction checks again.
-            # The handler is therefore removed only after super().close() has ended.
+            # The handler of brokers' transaction checks is removed only after super().close() has ended.
+            # While super().close() runs, a concurrent start() can add the handler of transaction checks again.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 

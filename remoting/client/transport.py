@@ -266,13 +266,13 @@ class RemotingClient:
             return connection
         connecting = self._connecting.get(address)
         # If the connection task is done without an open connection, a new attempt begins.
-        # Awaiting the finished task would not suspend, so a caller that retries in a loop would block the event loop.
+        # Awaiting a finished task does not suspend: a caller that retries in a loop would block the event loop.
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connect_done(address, task))
-        # If a caller is cancelled, wait() does not cancel the connection attempt, for which other callers may wait. shield() is
-        # not used: since Python 3.14 it reports a failed attempt to the event loop if the caller was cancelled.
+        # If a caller is cancelled, wait() does not cancel the connection attempt, for which other callers may wait.
+        # shield() is not used: since Python 3.14 it reports a failed attempt to the event loop if the caller was cancelled.
         await asyncio.wait([connecting])
         if connecting.cancelled():
             raise RemotingConnectError("this client is closed")
@@ -282,7 +282,7 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            # If no caller waits for the task any more, asyncio would log its exception. The call of exception() prevents this.
+            # Without the call of exception(), asyncio would log an exception of a task for which no caller waits any more.
             task.exception()
 
     async def _connect(self, address: str) -> ClientConnection:
@@ -346,7 +346,7 @@ class RemotingClient:
         try:
             connection.write(answer)
         except RemotingError:
-            return  # The connection is lost, so the requester cannot get the answer.
+            return  # If the connection is lost, the answer is dropped, because the requester cannot get it.
 
     async def _handle(self, connection: ClientConnection, command: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(command.code)

@@ -70,7 +70,7 @@ class ClientManageProcessor(StateProcessor):
         if config is not None:
             topic = retry_topic(data.group_name)
             # The retry topic is created even if its name is too long for a record, as for group names of 121 to 255 characters.
-            # Admin tools request the route of each group's retry topic.
+            # The retry topic must exist, because admin tools request the route of each group's retry topic.
             if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
                 self._api.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)

@@ -200,7 +200,7 @@ class FastFailure:
             left: number of sends that arrived later and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
-            # Some of the sends were read while fast failure was off, so the times at which they were read are unknown.
+            # The times at which some sends were read are unknown, because fast failure was off. No send counts as overdue.
             self._reads.clear()
             return []
         found: list[tuple[Request, RefusedError]] = []
@@ -434,7 +434,7 @@ class SendMessageProcessor:
                 self._answers.refuse(request, error)
                 continue
             except StoreError as error:
-                # The topic of the send did not exist, and the broker could not create the topic because the disk failed.
+                # A send is refused if its topic does not exist and the broker cannot create the topic because the disk failed.
                 refused = not_stored(error)
                 self._api.figures.counts.faults.refused(refused)
                 self._answers.refuse(request, refused)
@@ -466,8 +466,8 @@ class SendMessageProcessor:
                         step()
                         yield
         except Exception as error:
-            # An exception during the check is a defect of the broker.
-            # All sends that are checked together are refused, and none of their messages is stored.
+            # An exception in the check of sends is a defect of the broker.
+            # After the exception, all sends that were checked together are refused, and none of their messages is stored.
             log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -516,7 +516,7 @@ class SendMessageProcessor:
         except Exception as error:
             if not isinstance(error, RefusedError):
                 # An exception other than RefusedError is a defect of the broker.
-                # Each client still gets an answer, and no message of the failed append is acknowledged.
+                # Each send of a failed append is refused, so that each client gets an answer and no message is acknowledged.
                 log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))

@@ -73,7 +73,7 @@ def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(data):
         tag, length, at = data[at], data[at + 1], at + 2
-        # In the long form of a length, the lower seven bits are the number of bytes of the length that follows.
+        # In the long form of a DER length, the lower seven bits of the first byte are the number of length bytes that follow.
         if length >= 0x80:
             length, at = int.from_bytes(data[at : at + length - 0x80]), at + length - 0x80
         if at + length > len(data):

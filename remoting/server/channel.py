@@ -141,7 +141,7 @@ class ServerChannel(asyncio.Protocol):
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
-            # The incomplete frame began with the latest read, at the time active_s.
+            # The first bytes of the incomplete frame came with the latest read, whose time is ``active_s``.
             self.partial_since_s = self.active_s
         if self._out:
             self.flush()

@@ -110,7 +110,7 @@ class HandlerThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             handler, request, future = job
-            # The stop of the broker has cancelled the future, so no client waits for the answer.
+            # If the stop of the broker has cancelled the future, the request is not handled: no client waits for its answer.
             if future.cancelled():
                 self._tell(future, None, None)
                 continue
@@ -121,7 +121,7 @@ class HandlerThreads:
             self._tell(future, result, error)
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        # A RuntimeError means that the event loop is closed, because the stop of the server did not wait for this thread.
+        # A RuntimeError means that the event loop is closed, because the stop of the server did not wait for the worker thread.
         with contextlib.suppress(RuntimeError):
             future.get_loop().call_soon_threadsafe(self._done, future, result, error)
 

@@ -51,7 +51,7 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
             # The codec number of JSON is 0, so the header word of a JSON header equals the header's length.
-            # With another codec, the header word is larger than any frame, so the general decoder reads the frame.
+            # With a codec other than JSON, the header word is larger than any frame, so the general decoder reads the frame.
             end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:

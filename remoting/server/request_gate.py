@@ -138,7 +138,7 @@ class RequestGate:
                 return False
             except PLUGIN_FAULTS as error:
                 # If an authenticator of a plugin raises an error, only the request that it checked is refused.
-                # Other requests that were read at the same time are still handled.
+                # Requests that were read together with the refused request are still handled.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
                     ResponseCode.SYSTEM_ERROR,

@@ -206,8 +206,8 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # If the latest reading of sockets was in an earlier iteration of the event loop, its duration is not subtracted
-            # from this slice of time.
+            # The duration of the latest reading of sockets is subtracted from the slice of time for the handling of requests.
+            # A reading in an earlier iteration of the event loop is not subtracted from the slice of time.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False

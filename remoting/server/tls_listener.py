@@ -92,15 +92,14 @@ class TlsListener:
         accepted = 0
         while True:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
-                # While connections wait to be accepted, sock_accept() returns without suspending the task. sleep(0) lets other
-                # tasks run.
+                # sleep(0) lets other tasks run, because sock_accept() does not suspend the task while connections wait.
                 await asyncio.sleep(0)
             accepted += 1
             await self._room()
             try:
                 connection, address = await loop.sock_accept(self._sock)
             except OSError as error:
-                # No descriptor was free, or the peer had already disconnected.
+                # sock_accept() fails if no descriptor is free or the peer has already disconnected. The loop tries again later.
                 log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue

@@ -79,7 +79,7 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
         return msgspec.convert(ext_fields, model, strict=False)
     except (msgspec.ValidationError, UnicodeEncodeError):
         # msgspec raises UnicodeEncodeError for a text with a lone surrogate, which can result from an escape in JSON.
-        # The fields are decoded one by one instead.
+        # If msgspec rejects a header, the header's fields are decoded one by one, with numbers as in Java.
         return _decode_field_by_field(model, ext_fields)
 
 

@@ -332,7 +332,7 @@ def what_is_known(frame: bytes) -> Known | None:
         return Known(opaque, flag, codec)
     header_end = 4 + int.from_bytes(frame[1:4], "big")
     # The fields opaque and flag can be at the end of the header, because RocketMQ writes them after extFields.
-    # In a long header, the last bytes are therefore searched for both fields, in addition to the first bytes.
+    # In a long header, both the first bytes and the last bytes are searched for the fields opaque and flag.
     if min(header_end, len(frame)) > 4 + len(header):
         header = header[:LOOKED_AT_BYTES] + frame[max(0, header_end - LOOKED_AT_BYTES) : header_end]
     opaque_found, flag_found = _OPAQUE.search(header), _FLAG.search(header)

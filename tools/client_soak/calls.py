@@ -121,8 +121,7 @@ def _producer_call(client: Any, world: World, chance: random.Random) -> Call:
     message = ledger.message(chance)
     several = [ledger.message(chance) for _ in range(chance.randint(1, 20))]
     timeout_ms = chance.choice((300, 1_000, 3_000))
-    # The time limit of a call is the timeout of one send.
-    # It also holds for send_all(), because all its messages are sent in one batch.
+    # The time limit of a call, including send_all(), is the timeout of one send: send_all() sends its messages in one batch.
     bound_s = timeout_ms / 1000
 
     def acknowledged(result: Any) -> None:

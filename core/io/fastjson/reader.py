@@ -92,7 +92,7 @@ def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
         # Brackets inside strings do not count as nesting.
         # If strings of the text contain brackets or escaped quotes, all strings are removed before the nesting is measured.
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    # Each pass removes the innermost pairs of brackets. Most texts need at most six passes.
+    # Each pass of the loop removes the innermost pairs of brackets. Most JSON texts need at most six passes.
     for _ in range(max_depth):
         if not brackets:
             return

@@ -54,9 +54,8 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
     try:
         return msgspec.json.encode(rows)
     except UnicodeEncodeError:
-        # msgspec cannot encode half of a surrogate pair.
-        # A program other than a broker may have written such a string to the table's file.
-        # The function dumps() accepts the string.
+        # msgspec cannot encode half of a surrogate pair, which dumps() accepts.
+        # The file of a table may contain half of a surrogate pair if another program has written the file.
         return dumps(rows).encode("utf-8", "replace")
 
 
@@ -64,9 +63,8 @@ def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
     """Return a table's rows as JSON text, indented like the rows of a table in a configuration file of RocketMQ."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
-        # The last line of this function removes the space after each colon.
-        # This could also change a string that contains a quote or begins with a colon, so the slower writer is used for such a
-        # string.
+        # Removing the space after each colon would change a string that contains a quote or begins with a colon.
+        # If a string contains a quote or begins with a colon, the slower dumps_pretty() writes the table.
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')

@@ -18,8 +18,7 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
     text += f"store: {{path: {folder / 'store'}, commit_log_file_bytes: 64KiB, max_message_bytes: 32KiB, "
     text += f"file_reserved_hours: 1, delete_when: '{';'.join(f'{hour:02}' for hour in range(24))}'}}\n"
     # The built-in retention deletes only files that are synced to disk.
-    # The flush strategy group_commit syncs messages at once, so the built-in retention would delete the files of this test if
-    # the plugin did not prevent the deletion.
+    # The strategy group_commit syncs at once, so without the plugin, the built-in retention would delete the test's files.
     text += "flush: {strategy: group_commit}\n"
     (folder / "broker.yaml").write_text(text + more, encoding="utf-8")
     return flintmq.load_config(folder / "broker.yaml", [], {})

@@ -28,8 +28,7 @@ def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
 
     async def counts() -> bytes:
         loaded = flintmq.load_config(None, settings, {})
-        # The settings do not list the plugin, because a name server, like a broker, finds an installed plugin by its entry
-        # point.
+        # The settings do not list the plugin, because a name server finds an installed plugin by its entry point.
         async with (
             flintmq.NameServer(loaded) as server,
             RemotingClient() as client,

@@ -99,7 +99,7 @@ class LandingFeeder:
         """Number of dispatched batches that the feeder ignored because too many bytes of the log were waiting to be copied to
         the landing zone."""
 
-    # The following methods are called on the event loop's thread.
+    # --- methods that are called on the event loop's thread ---
 
     def start(self) -> None:
         """Start the thread that copies the log to the landing zone."""
@@ -182,7 +182,7 @@ class LandingFeeder:
         }
         return info | ({"Error": self._error} if self._error else {})
 
-    # The following methods are called on the feeder's thread.
+    # --- methods that are called on the feeder's thread ---
 
     def _run(self) -> None:
         try:
@@ -206,7 +206,7 @@ class LandingFeeder:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()
         if pause_s > 0 and not self._closing:
-            # The pause after an error lasts its full time, even if a new batch wakes the thread earlier.
+            # After an error, the feeder's thread pauses for the full time, even if a new batch wakes the thread earlier.
             return pause_s
         try:
             return self._step()

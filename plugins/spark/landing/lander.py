@@ -75,8 +75,7 @@ class Lander:
             StoreError, OSError: the zone cannot be written. The caller may repeat the step.
         """
         if self._unsettled:
-            # The result of the last commit is unknown, so the landing zone is opened again, which completes or removes the
-            # commit.
+            # The last commit may be incomplete. Opening the landing zone again completes or removes an incomplete commit.
             committed = self._zone.open()
             self._at = self._start = self._start if committed is None else committed
             self._unsettled = False

@@ -56,12 +56,13 @@ class LogReader:
         file = self._file(start_offset_bytes)
         at = start_offset_bytes - file.start
         end = min(file.size, limit_offset_bytes - file.start)
-        # A log file is mapped at each call, because a kept map would prevent the release of a deleted file's disk space.
+        # Each call maps the log file again, because a permanent mapping would keep a deleted file's disk space occupied.
         data = np.asarray(np.memmap(file.path, np.uint8, "r", shape=(file.size,)))
         chain = walk(data, at, min(end, at + max_bytes))
         starts = chain.starts
         if not len(starts) and chain.why == "bad":
-            chain = walk(data, at, end)  # the range has no complete record, so one record of any size is read
+            # ``max_bytes`` may be too small for the first record, so one record of any size is read.
+            chain = walk(data, at, end)
             starts = chain.starts[:1]
         whole = len(starts) == len(chain.starts)
         if (not len(starts) and chain.why == "bad") or (whole and chain.why == "zero"):

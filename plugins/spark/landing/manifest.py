@@ -203,7 +203,7 @@ def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
     kept: list[tuple[int, int, str]] = []
     for one in found:
         if kept and one[1] <= kept[-1][1] and kept[-1][2].startswith("joined-"):
-            continue  # skip the commit, because a file of joined commits contains it
+            continue  # The commit is skipped, because a file of joined commits contains the same commit.
         kept.append(one)
     return kept
 

@@ -69,8 +69,7 @@ class LanderProcess:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    # If the worker's process has already died, the pipe to the process cannot be flushed.
-                    # This error is ignored.
+                    # BrokenPipeError is ignored, because the pipe to a worker that has already died cannot be flushed.
                     continue
         try:
             process.wait(_STOP_S)
@@ -140,15 +139,15 @@ def is_final(error: Exception) -> bool:
 if __name__ == "__main__":
     from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
-    # The log is written by a separate thread: if nobody reads the output, a direct write would block the landing.
+    # A separate thread writes the log messages, so that landing is not blocked if nobody reads the log output.
     SERVING_OUTPUT.begin()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
-    # Output of libraries goes to stderr, because the broker reads stdout as the worker's answers.
+    # Libraries' output to stdout is redirected to stderr, because the broker reads stdout as the worker's answers.
     os.dup2(2, 1)
     try:
         main(sys.stdin, answers)
     except BrokenPipeError:
-        os._exit(0)  # The broker has died, so nothing reads the answers.
+        os._exit(0)  # The broker has died, so the worker exits, too.
     SERVING_OUTPUT.end()

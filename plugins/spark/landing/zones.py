@@ -139,7 +139,7 @@ class ParquetZone:
             if self._disk.exists(hidden):
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
-                # The file was published, but exists neither under its hidden nor under its final name, so it was deleted later.
+                # A committed file that exists under neither its hidden nor its final name was removed by another program.
                 log.warning(
                     "landing.file_missing", "%(path)s has landed, but was removed afterwards from outside", path=path
                 )
@@ -231,7 +231,7 @@ def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.
     counts = keys.group_by(["topic", "date"]).aggregate([([], "count_all")]).sort_by(by_key)
     rows = rows.drop_columns(["topic"])
     if counts.num_rows > 1:
-        # The sort is stable: rows of the same topic and date stay in the log's order.
+        # sort_indices() is stable, so rows of the same topic and date stay in the log's order.
         rows = rows.take(pc.sort_indices(keys, by_key))
     start = 0
     for part in counts.to_pylist():

@@ -103,7 +103,7 @@ class Findings:
             self._add_topic(topic, count)
         for key, (begin, end) in piece.queues.items():
             first, last = self.queues.get(key, (begin, begin - 1))
-            if begin not in (0, last + 1):  # A recreated topic begins at queue offset 0, so 0 is not a gap.
+            if begin not in (0, last + 1):  # Queues of a recreated topic begin at 0 again, so offset 0 is not a gap.
                 self._add_hole(key, last + 1, begin, None)
             self.queues[key] = (first, end)
         self.hole_count += piece.hole_count

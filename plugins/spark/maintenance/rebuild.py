@@ -143,7 +143,7 @@ def rebuild(
     # ``files`` and ``job`` keep the store's files mapped into memory, so both are deleted before the rebuilt store is opened.
     del files, job
     if out is None:
-        # The last check is a start of the rebuilt store, which also writes the checkpoint.
+        # The rebuilt store is opened as a last check. Opening the store also writes the store's checkpoint.
         with opened(config, delay_level_ms) as store:
             warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
@@ -203,7 +203,7 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-            # The queues of deleted topics are left out, because they have no folder in the rebuilt store.
+            # Queues of deleted topics have no folder in the rebuilt store, so they are removed from ``irregular``.
             irregular = frozenset(key for key in irregular if self._folder(key).exists())
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)

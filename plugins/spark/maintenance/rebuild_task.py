@@ -324,6 +324,6 @@ def _index_name(first: KeySlice, before: int) -> int:
         local = time.localtime(stored_ms // 1000)
         name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
     except (OverflowError, ValueError, OSError):
-        # If the calendar cannot represent the store timestamp, the name is the previous file's name plus 1.
+        # If the calendar cannot represent the store timestamp, the index file's name is the previous file's name plus 1.
         name = 0
     return max(name, before + 1)

@@ -74,7 +74,7 @@ def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow
     try:
         return pa.array(values, type=arrow_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # Values are converted one by one, because pa.array() does not report which value does not fit the type.
+        # Each value is converted separately, because an error of pa.array() does not name the value that does not fit the type.
         return pa.concat_arrays([_alone(value, arrow_type) for value in values])
 
 

@@ -74,7 +74,7 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
     if section.format == "string":
         from pyspark.sql import functions as sql
 
-        # Without try_validate_utf8(), Spark would pass on bodies that are not UTF-8.
+        # try_validate_utf8() returns null for a body that is not UTF-8. A cast alone would keep the invalid bytes.
         return sql.try_validate_utf8(body.cast("string"))
     if section.format == "json":
         return _json(body, loaded)

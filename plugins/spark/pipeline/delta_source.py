@@ -130,7 +130,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             if file.metadata.num_rows:
                 relative = str(place.relative_to(self.folder))
                 found.append(WrittenFile(relative, place.stat().st_size, file.metadata.num_rows))
-            else:  # The Arrow writer makes a file even for a task without rows, and the table does not need this file.
+            else:  # The Arrow writer creates an empty file for a task without rows, so the empty file is deleted.
                 place.unlink()
 
         partitioning = None

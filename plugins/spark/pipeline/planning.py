@@ -160,8 +160,8 @@ def first_words(error: BaseException) -> str:
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable.
-    # This error is removed, because it would hide the real reason.
+    # If a stream's source cannot be created, PySpark 4.3 adds the error "cannot access local variable" to the real error.
+    # The error "cannot access local variable" is removed, because users need to see only the real error.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]
@@ -192,8 +192,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
         # Adaptive execution is off for streams, because Spark would switch it off itself, and log a warning for each sink.
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
     if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        # PYSPARK_GATEWAY_PORT means that spark-submit has started the pipeline.
-        # The session then uses the master and the settings of spark-submit.
+        # If spark-submit has started the pipeline, the session uses the master and the settings of spark-submit.
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:

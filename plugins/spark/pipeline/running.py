@@ -145,8 +145,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # Spark's logging is switched off before the queries are stopped, because Spark would log long errors about the
-            # tasks that the stop ends.
+            # Spark's logging is switched off before the queries are stopped, because Spark logs errors about stopped tasks.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()

@@ -154,8 +154,8 @@ class BoundSink:
         if isinstance(sink, TopicSink):
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
         if isinstance(sink, ConsoleSink):
-            # This method gets a console sink only with Spark Connect.
             # With Spark Connect, only the server can print the rows of a stream, so Spark's own console sink is used.
+            # Without Spark Connect, _into() is not called for a console sink, because this process prints the sink's rows.
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:

@@ -54,7 +54,7 @@ class LogTail:
                 try:
                     queues[key] = QueueUnits(*key, queue_folder(root / "consumequeue", *key))
                 except StoreFormatError:
-                    continue  # the record is skipped, because its topic is not a valid folder name
+                    continue  # The record is skipped, because its topic is not a valid folder name.
             unit = queues[key].unit(record.queue_offset)
             if unit is not None and unit[0] == position:
                 return position, position + unit[1]

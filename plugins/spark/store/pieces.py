@@ -228,7 +228,7 @@ class Told:
         border = self._border(start, end)
         for step in merged(self.queues, start, border, None if max_rows is None else min(max_rows + 1, STEP_UNITS)):
             position = step.units.position
-            first = np.diff(position, prepend=-1) > 0  # a message to which two queues refer is taken once
+            first = np.diff(position, prepend=-1) > 0  # A message to which two queues refer is read only once.
             yield position[first], step.units.size[first]
         yield from self._walked(border, end)
 

@@ -379,7 +379,7 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
-            # The epoch of the checkpoint's position was deleted together with its messages, so the position cannot be checked.
+            # The checkpoint's position cannot be checked, because the position's epoch was deleted together with its messages.
             # If the query has not read some of the deleted messages, the caller reports their loss.
             return
         raise CheckpointError(

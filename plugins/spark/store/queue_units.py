@@ -177,8 +177,8 @@ class QueueUnits:
                 units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), queue_offset)
                 wanted = (units.size > 0) & (units.size != FILLER_SIZE)
                 if tags_codes is not None:
-                    # A tags code may be the address of a consume queue extension entry, which contains the tag's hash.
-                    # The units with such tags codes are kept, because this method does not read the extension entries.
+                    # A tags code up to MAX_ADDRESS may be the address of a consume queue extension entry with the tag's hash.
+                    # Units with a tags code up to MAX_ADDRESS are kept, because no extension entries are read to compare tags.
                     wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
                 found.append(units if wanted.all() else units.chosen(wanted))
         return Units.joined(found)

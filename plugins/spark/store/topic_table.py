@@ -18,7 +18,7 @@ def topic_table(root: Path) -> Mapping[str, Any]:
     try:
         table = fastjson.loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
     except (OSError, JsonSyntaxError, KeyError, TypeError):
-        return {}  # a copy of a store may lack the file of topics
+        return {}  # A copy of a store may lack the file ``topics.json``.
     return table if isinstance(table, dict) else {}
 
 

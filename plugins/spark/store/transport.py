@@ -71,10 +71,10 @@ class StoreTransport:
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
 
-    # The following methods return the beginning and the end of a read.
+    # --- methods that return the beginning and the end of a read ---
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        self._view()  # An unusable store folder is reported before missing topics.
+        self._view()  # _view() is called first, so that an unusable store folder is reported before missing topics.
         self._check_topics()
         return self.places().start(default).of(Choice.of(self.options)).to_json()
 
@@ -110,7 +110,7 @@ class StoreTransport:
         contact = {name: {"contactAgeMs": feed.age_ms(now_ms) if feed is not None else None}}
         return {**end, "lag": lag, "brokers": contact}
 
-    # The following methods plan and check the batches of a stream.
+    # --- methods that plan and check the batches of a stream ---
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If the query's topics
@@ -130,7 +130,8 @@ class StoreTransport:
                 return first.read_up_to(place, history_from=part.start if lacks else low).to_json()
         here = first.physical_offset
         if here >= last:
-            return start  # after a restart, the broker may not have published the end of its log yet
+            # After a restart, a broker may not have published the end of its log yet, so the batch is empty.
+            return start
         told = self._told(view)
         if last - here < QUIET_MAX_BYTES and not told.count(here, last, 1):
             return start
@@ -151,7 +152,7 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        found = found.of(Choice.of(self.options))  # only losses in topics that the query still reads are reported
+        found = found.of(Choice.of(self.options))  # Losses in topics that the query no longer reads are not reported.
         for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(
@@ -174,7 +175,7 @@ class StoreTransport:
     def close(self) -> None:
         """Do nothing: the transport that reads a store's files keeps no file open."""
 
-    # The following methods plan and read the tasks of a read.
+    # --- methods that plan and read the tasks of a read ---
 
     def narrowed(self, bounds: Bounds) -> StoreTransport:
         return StoreTransport(self.options, bounds)
@@ -227,7 +228,7 @@ class StoreTransport:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
         # If a part of the log is read record by record, the log is divided between tasks at records of any queue.
-        # If only the wanted queues' records are read, the log is divided at these records.
+        # If only the wanted queues' records are read, the log is divided between tasks at records of the wanted queues.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)
@@ -284,7 +285,7 @@ class StoreTransport:
             high = min(high, behind) if behind is not None else high
         return low, high
 
-    # The following methods examine the store that is read.
+    # --- methods that examine the store that is read ---
 
     @property
     def root(self) -> Path:

@@ -259,12 +259,11 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
         if read_epochs(root) == epochs:
             break
     if end.end > log_files.end:
-        # If the readable end is after the last listed file, the broker has added a log file since, so the files are listed
-        # again.
+        # If the readable end is after the last listed file, the broker has added a log file, so files are listed again.
         log_files = LogFiles(folders)
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
         # The file ``flint/feed`` is older than the broker's last start, which may have truncated the log.
-        # The read therefore ends where the log of the newer epoch begins.
+        # The read ends at the beginning of the newer epoch, because the broker may have truncated the older log there.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

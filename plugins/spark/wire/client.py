@@ -133,13 +133,12 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # The server did not answer a request of the other kind of server (a name server instead of a broker, or the
-            # reverse).
-            # The address is therefore given as the right option, and the caller raises the original error.
+            # A failed request shows that the address was given in the right one of the options nameServer and brokerAddr.
+            # After _check_kind() has returned, its caller raises the original error.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
-    # The requests of the following methods change nothing, so they may be repeated.
+    # --- methods whose requests change nothing at the server and may be repeated ---
 
     async def topics(self) -> list[str]:
         """Return the names of all topics that the name server, or the single broker, knows."""

@@ -160,7 +160,7 @@ class QueueLives:
                 found[queue] = await again(lambda: what(client, queue))
             except FlintError as error:
                 # If the broker does not answer, the state of the queue stays unknown.
-                # The error is only logged, because a later pull from the queue reports it.
+                # A broker's failure to answer is only logged, because a later pull from the queue raises the error.
                 log.warning(
                     "spark.unanswered",
                     "%(queue)s: its broker did not answer a request for the state of the queue: %(error)s",

@@ -116,7 +116,7 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
             f"row {transaction}: the body has {len(body)} bytes, but at most {options.max_message_size_bytes} are sent: "
             "raise the brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
-    # Without the option topic, the topic is in the row, for example in a row that was read from a topic.
+    # If the option ``topic`` is not set, the message's topic comes from the column ``topic`` of the row.
     topic = options.topic or row.get("topic")
     if topic is None:
         raise RowError(f"row {transaction}: the column 'topic' is null, and the option 'topic' is not set")
@@ -227,7 +227,7 @@ class Sender:
         return queues[zlib.crc32(sharding_key.encode()) % len(queues)]
 
     def _submit(self, lane: _Lane, messages: list[Message]) -> None:
-        # To keep the order, a request to one queue waits for earlier requests to that queue.
+        # To keep the order of messages, a request to a queue waits for earlier requests to the same queue.
         while lane[1] is not None and any(other == lane for other, _ in self._under_way):
             self._take_answer()
         while len(self._under_way) >= self._options.send_pipeline:

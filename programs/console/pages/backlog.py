@@ -85,7 +85,7 @@ async def _half(visitor: Visitor) -> tuple[int | None, str]:
     except FlintError as error:
         if isinstance(error, RefusedError) and "AclException" not in error.remark:
             # If no transaction was ever begun, the broker refuses to report the offsets of HALF_GROUP.
-            # The number of half messages is therefore 0.
+            # If the broker refuses to report the offsets of HALF_GROUP, the number of half messages is 0.
             return 0, ""
         return None, str(error)
     return sum(map(lag_of, stats.offset_table.values())), ""

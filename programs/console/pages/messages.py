@@ -282,7 +282,7 @@ async def body(visitor: Visitor) -> Response:
         raise FormError("Too many downloads are in progress: try again when one of them has ended.", 503)
     await visitor.console.downloading.acquire()
     return _Download(
-        # A thread makes each part of the body only after the previous part has been sent.
+        # Starlette gets each part of the body in a thread, after the previous part has been sent.
         body_parts(found),
         visitor.console.downloading.release,
         media_type="application/octet-stream",
@@ -303,8 +303,8 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # The response always ends, so ``ended`` is always called: the body has a maximum size, and if a browser does not
-            # read, its connection is closed.
+            # ``ended`` is always called, because each response ends: the body has a maximum size.
+            # If a browser does not read the response, the console closes the browser's connection, which ends the response.
             await self.stream_response(send)
         finally:
             self._ended()

@@ -87,7 +87,7 @@ def test_the_startup_log_scan_counts_the_records_of_an_undamaged_log(log: Log) -
     assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
 
 
-def test_the_log_scan_at_a_broker_start_reads_no_log_file_before_the_file_where_the_scan_begins(log: Log) -> None:
+def test_a_log_scan_that_begins_in_the_second_log_file_does_not_read_the_first_log_file(log: Log) -> None:
     """The files before it are not looked at, damaged or not."""
     log.add(12)
     log.break_at(0)

@@ -96,7 +96,7 @@ def test_verify_finds_a_flipped_bit_of_the_blank_record_that_ends_a_log_file(
     assert not small.verify().is_sound
 
 
-def test_verify_ignores_bytes_after_the_header_of_the_blank_record_of_a_log_file(small: Small) -> None:
+def test_verify_accepts_any_bytes_between_a_blank_record_and_the_end_of_a_log_file(small: Small) -> None:
     """RocketMQ leaves anything there."""
     blank = small.blanks[0]
     small.edit_log(blank.start + 8, b"x" * (blank.end - blank.start - 8))

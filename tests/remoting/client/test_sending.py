@@ -201,7 +201,7 @@ def test_a_message_not_stored_durably_is_not_sent_again_if_the_topic_has_only_on
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_latency_backoff_chooses_every_available_broker_or_else_the_broker_that_recovers_first(
+def test_latency_backoff_returns_all_available_brokers_or_if_none_the_broker_that_recovers_first(
     events: list[tuple[str, int, int]],
 ) -> None:
     clock = HandClock()

@@ -53,7 +53,7 @@ class SyncedWriter:
             begin -= begin % PAGE_BYTES
             end += -end % PAGE_BYTES
         while begin < end:
-            # Without the with statement, a stored exception's traceback could keep the slice, and so the buffer's memory.
+            # The with statement releases the slice, so that no traceback of a stored exception keeps the buffer's memory.
             with buffer[begin:end] as piece:
                 written = os.pwrite(self._fd, piece, begin)
             self.writes += 1

@@ -41,5 +41,5 @@ def bill(message: MessageExt) -> None:
     try:
         Bill.objects.get_or_create(order_id=int(message.body))
     finally:
-        # Listeners run in threads, and each thread has its own connection to the database.
+        # Listeners run in threads, and each thread must close its own connection to the database.
         connection.close()
