@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from flintmq.core.errors import is_exhausted
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm, Level
 from flintmq.remoting.server.descriptors import limit_of_descriptors
 
@@ -37,44 +39,45 @@ class ProcessUse(msgspec.Struct, frozen=True):
     descriptors_max: int = 0
 
 
-def measure(proc: Path = PROC) -> ProcessUse:
+def measure(proc: Path = PROC, before: ProcessUse = ProcessUse()) -> ProcessUse:
     """Return the numbers of memory maps and descriptors of this process, and their limits.
 
     Can be called from any thread. This takes about 50 ms if there are 60,000 maps.
 
     Args:
         proc: the folder of the kernel's files (proc(5)). A number whose file is missing counts as 0.
+        before: the result of the previous call. If no descriptor is free, the kernel's files cannot be opened. In this case,
+            all descriptors that the process may open are in use, and the result has the number of memory maps of ``before``.
     """
-    return ProcessUse(
-        _lines(proc / "self" / "maps"),
-        _number(proc / "sys" / "vm" / "max_map_count"),
-        _entries(proc / "self" / "fd"),
-        limit_of_descriptors(),
-    )
+    descriptors_max = limit_of_descriptors()
+    try:
+        return ProcessUse(
+            _count(lambda: _lines(proc / "self" / "maps")),
+            _count(lambda: int((proc / "sys" / "vm" / "max_map_count").read_text("ascii"))),
+            _count(lambda: sum(1 for _ in (proc / "self" / "fd").iterdir())),
+            descriptors_max,
+        )
+    except OSError as error:
+        used = descriptors_max if error.errno == errno.EMFILE else before.descriptors
+        return ProcessUse(before.maps, before.maps_max, used, descriptors_max)
+
+
+def _count(read: Callable[[], int]) -> int:
+    """Return the number that a function reads from a file of the kernel; 0 if the file is missing or has no number.
+
+    Raises OSError if no descriptor is free.
+    """
+    try:
+        return read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and is_exhausted(error):
+            raise
+        return 0
 
 
 def _lines(path: Path) -> int:
-    try:
-        with path.open("rb", buffering=0) as file:
-            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
-    except OSError:
-        # Only Linux has /proc/self/maps, which cannot be opened if the process has no free descriptor.
-        # The number of memory maps counts as 0 without a free descriptor, which a separate alarm reports.
-        return 0
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text("ascii"))
-    except (OSError, ValueError):
-        return 0
-
-
-def _entries(folder: Path) -> int:
-    try:
-        return sum(1 for _ in folder.iterdir())
-    except OSError:
-        return 0
+    with path.open("rb", buffering=0) as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
 
 
 def process_alarms(use: ProcessUse) -> Iterator[Alarm]:
@@ -132,7 +135,7 @@ class ProcessAlarms:
             self._measuring = asyncio.get_running_loop().create_task(self._measure())
 
     async def _measure(self) -> None:
-        self.use = await self._api.work.background(measure)
+        self.use = await self._api.work.background(lambda: measure(before=self.use))
 
     def alarms(self) -> Iterator[Alarm]:
         """Return an alarm for each limit on memory maps or descriptors that the process approached in the last measurement."""

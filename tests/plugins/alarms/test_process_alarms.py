@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -48,9 +51,34 @@ def test_memory_maps_and_file_descriptors_are_counted_from_proc_files(tmp_path: 
         assert 2 < real.descriptors < real.descriptors_max
 
 
+def open_all(kept: contextlib.ExitStack) -> None:
+    """Open descriptors until the kernel refuses one."""
+    while True:
+        kept.callback(os.close, os.dup(1))
+
+
+@pytest.mark.skipif(not (PROC / "self" / "fd").exists(), reason="the kernel does not list a process's descriptors")
+def test_a_process_without_a_free_descriptor_raises_a_critical_alarm_about_descriptors() -> None:
+    """Descriptors cannot be counted then, because a listing of /proc/self/fd needs one, and the alarm must not end."""
+    before = ProcessUse(maps=60_000, maps_max=65_530, descriptors=5, descriptors_max=6)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = max(int(path.name) for path in (PROC / "self" / "fd").iterdir()) + 4
+    with contextlib.ExitStack() as kept:
+        kept.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        with pytest.raises(OSError, match="Too many open files"):
+            open_all(kept)
+        use = measure(before=before)
+    assert use == ProcessUse(60_000, 65_530, limit, limit)
+    assert [(alarm.id, alarm.level) for alarm in process_alarms(use)] == [
+        ("process.maps", "warning"),
+        ("process.descriptors", "critical"),
+    ]
+
+
 def test_the_alarm_list_of_a_broker_includes_alarms_about_process_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     """The alarm is among all others, wherever they are shown."""
-    monkeypatch.setattr(module, "measure", lambda: ProcessUse(maps=60_000, maps_max=65_530))
+    monkeypatch.setattr(module, "measure", lambda before: ProcessUse(maps=60_000, maps_max=65_530))
     with EmbeddedBroker() as broker:
 
         async def told() -> list[str]:
