@@ -18,7 +18,7 @@ UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # The first ranges of the pattern match the control characters C0 and C1.
     # The ranges from \xad to \ufffb match the soft hyphen, marks of direction, line separators and zero-width characters.
     "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # The last ranges match surrogates and invisible tag characters.
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # The ranges from \ud800 to \U000e007f match surrogates and tag characters.
 )
 """Pattern of characters that end a line, control a terminal, change the writing direction, or are invisible."""
 
@@ -70,7 +70,8 @@ class Gate(_Escape):
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, tuple[int, int]] = {}
-        """Last second in which a template was logged, and number of lines in that second; keyed by template. Templates are
+        """Second in which log records with a template were last logged, and number of log lines in that second; keyed by
+        template. A template is the text of a log record before its arguments are inserted (``LogRecord.msg``). Templates are
         literals in the source, so their number is small."""
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -21,8 +21,8 @@ HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
 shorter."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Maximum number of values in a header that is valid JSON, but has values of wrong types; Python's JSON reader creates an
-object for each value."""
+"""Maximum number of values in a header whose JSON is valid, but whose values do not have the declared types. Such a header is
+read by Python's JSON reader, which creates an object for each value."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each value and

@@ -38,7 +38,8 @@ class CompletedWaiter:
 
 
 DONE: Final = CompletedWaiter(FlushStatus.FLUSHED)
-"""The waiter with status FLUSHED, for asynchronous strategies and for positions already flushed or replicated."""
+"""Completed waiter for durability with the status FLUSHED. Asynchronous flush strategies return this waiter, because a sender
+does not wait for their syncs. It is also returned for positions in the log that are already flushed or replicated."""
 
 FENCED: Final = CompletedWaiter(FlushStatus.FENCED)
 """The waiter with status FENCED, for positions that must never be acknowledged: after a failed sync, or after a stop."""

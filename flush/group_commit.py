@@ -196,7 +196,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s = self._waiters.complete_expired(now_s)
         if self._next_deadline_s is None:
             self._armed = False
-            # A waiter that was added before ``_armed`` was cleared did not wake the thread, so the waiters are checked again.
+            # While ``_armed`` was True, arm() did not wake this thread for new waiters, so the thread looks for them again.
             if len(self._waiters):
                 self._armed = True
                 self._next_deadline_s = self._waiters.complete_expired(now_s)

@@ -76,7 +76,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         while len(best) > length and attempt(best[:-length]):
             pass
     # 2. Set blocks of decisions to 0, or remove the blocks, if a run still fails afterwards.
-    # Halve the size of the blocks of decisions down to 1, and repeat all sizes until no decision changes.
+    # Each pass tries block sizes from half of the decisions down to 1. Passes repeat until a pass changes no decision.
     before: list[int] = []
     while best != before and tries > 0:
         before = list(best)

@@ -203,8 +203,9 @@ class _Work:
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """Monotonic time, in ms, at which the work is due. This time is later than ``due_ms`` if, according to ``rest_s``, the work
-    has nothing to do at ``due_ms``."""
+    """Monotonic time, in ms, at which the work is due. This is :attr:`due_ms`, except for work that only polls. Such work has a
+    function :attr:`rest_s`, which returns the number of seconds in which a poll will find nothing. Polling work becomes due
+    after these seconds, but not before :attr:`due_ms`."""
 
     def cancel(self) -> None:
         """Drop the work from the clock, so that it never runs."""

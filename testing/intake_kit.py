@@ -43,10 +43,12 @@ class Taken:
     """A sample message after the call of an intake step, which may have changed, redirected or refused the message."""
 
     message: MessageExtBrokerInner
-    """The message after the call of the intake step. The step changes a copy, so that the sample's message stays unchanged."""
+    """Copy of the sample message that was passed to the tested intake step, after the call. An intake step may change, redirect
+    or refuse a message before it is stored. The step changes only the copy, so that the sample message stays unchanged."""
     ends_chain: bool
-    """Result of the intake step's method ``take``: whether no later step is called for the message. False if the step refused
-    the message."""
+    """Result of the intake step's method ``take``: True if the broker then calls no further intake step for the message, False
+    if the broker calls the next intake step. If the step refused the message, ``take`` has no result, and this value is
+    False."""
     refusal: RefusedError | None = None
 
 

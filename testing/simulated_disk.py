@@ -75,7 +75,7 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                # The second operation "resize" changes no file, but a test can let it fail like posix_fallocate().
+                # Another "resize" simulates posix_fallocate(): the operation changes no file, but a test can let it fail.
                 # A posix_fallocate() that fails leaves the file's size unchanged.
                 self.operate("resize", path)
         except OSError:

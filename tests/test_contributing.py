@@ -49,7 +49,9 @@ def test_each_example_diff_in_contributing_md_applies_and_changes_at_most_two_so
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_the_tests_of_an_example_change_of_contributing_md_pass(title: str, tmp_path: Path) -> None:
+def test_the_tests_in_each_example_diff_of_contributing_md_pass_after_the_diff_is_applied(
+    title: str, tmp_path: Path
+) -> None:
     """The tests run in a copy of the checkout, as a new contributor would run them."""
     copy = tmp_path / "flintmq"
     ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build")

@@ -139,7 +139,7 @@ def test_the_readme_is_short_and_names_the_plugin_hooks_and_optional_parts_in_it
         assert named in first
 
 
-def test_the_site_shows_tutorials_how_to_guides_reference_and_explanation_in_order() -> None:
+def test_the_site_shows_tutorials_then_guides_then_reference_and_then_explanation() -> None:
     """A reader learns first, then has a task, then looks something up, and then asks why."""
     groups = re.findall(r"^  - ([^:\n]+):$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
     assert groups == ["Tutorial", "How-to", "Reference", "Explanation"]
@@ -250,7 +250,7 @@ def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: Page
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_a_documented_program_is_run_only_once_if_a_later_command_of_its_page_runs_the_program(
+def test_a_program_in_the_docs_is_not_run_twice_if_a_command_on_the_same_page_runs_that_program(
     tmp_path: Path,
 ) -> None:
     """A second run of a program that stores something would print something else than the page says."""
@@ -282,7 +282,7 @@ def test_a_console_code_block_is_split_into_commands_and_outputs() -> None:
         ("count 1", "count one", False),
     ],
 )
-def test_output_may_differ_from_the_page_only_in_numbers_spacing_and_places_marked_with_an_ellipsis(
+def test_command_output_matches_the_output_on_a_page_even_if_numbers_or_spacing_differ(
     shown: str, printed: str, is_it: bool
 ) -> None:
     """Such values change from run to run, and any other difference makes the page wrong."""

@@ -105,7 +105,7 @@ def test_the_documented_example_of_a_connection_class_stores_messages_and_answer
     run(tmp_path, live, None, "listen.enable=false")
 
 
-def test_the_documented_example_of_an_archive_answers_pulls_below_the_minimum_queue_offset(tmp_path: Path) -> None:
+def test_consumers_receive_deleted_messages_from_the_example_archive_in_the_documentation(tmp_path: Path) -> None:
     """The client gets each message once, and each object is fetched once."""
     archive_type = excerpt(tmp_path, "Archive").Archive
     objects: dict[tuple[str, int, int], list[bytes]] = {}

@@ -62,7 +62,7 @@ def test_the_performance_page_states_the_default_flush_settings_of_the_transient
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 
 
-def test_by_default_log_files_are_not_warmed_and_the_event_loop_is_asyncio() -> None:
+def test_log_files_are_not_warmed_by_default() -> None:
     assert "It is off by default" in PAGE
     assert KEYS["store.warm"].value_of(BrokerConfig()) is False
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"

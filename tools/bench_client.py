@@ -35,8 +35,9 @@ JAVA: Final[dict[str, tuple[str, ...]]] = {
     "consume": ("consume", "--threads", "4", "--batch", "1", "--from", "first"),
     "consume-lists": ("consume", "--threads", "4", "--batch", "32", "--from", "first"),
 }
-"""The arguments of the Java client, keyed by row. The Java client has no linger, so the ``linger`` rows are compared with its
-plain sends."""
+"""Arguments with which the Java client is started, keyed by the name of the measurement. A measurement is a row of the printed
+comparison of the two clients. In the measurements ``linger-N``, FlintMQ's client waits a short time to join messages into
+batches. The Java client cannot do this, so it sends single messages in these measurements."""
 SIZE_BYTES: Final = 128
 BACKLOG: Final = 400_000
 TIMEOUT_S: Final = 300.0

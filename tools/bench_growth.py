@@ -38,8 +38,8 @@ BODY_BYTES = 128
 INFLIGHT = 64
 QUEUES = 4
 SPREAD = 250
-"""Number of sends in flight on each of four connections in the benchmark's row with many topics. Each of these sends has a
-different topic."""
+"""Number of sends in flight on each of four connections when the benchmark measures sends to many topics. Each of these sends
+has a different topic."""
 BACKLOG = 100_000
 Row = Callable[[ServedChild], Awaitable[float]]
 

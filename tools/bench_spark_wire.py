@@ -35,8 +35,9 @@ ANSWERS = (
 """Settings with which a broker returns more messages in one pull than by default (32 messages from memory or 8 from disk)."""
 PULL_BATCH = "2048"
 OF_RECORDS = "topic,queueOffset,storeTimestamp"
-"""Columns that Spark reads from the records of the log, as a broker does for a pull. For the columns :data:`THREE`, Spark does
-not read the log."""
+"""Columns of the queries for which Spark reads the records of the log, because consume queues contain no store timestamp. A
+broker also reads the records of the log to answer a pull. For a query of only the topic, queue id and queue offset
+(:data:`THREE`), Spark reads the consume queues, and not the log."""
 
 
 def broker(store: Path, *, stock: bool) -> ServedChild:

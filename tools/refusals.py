@@ -27,7 +27,8 @@ class Refusal:
 
 
 Wrapper = tuple[ast.FunctionDef, ast.Call]
-"""A function that takes the reason of a refusal as a parameter, and the call in the function that makes the refusal."""
+"""A function in FlintMQ's code that refuses requests and has a parameter ``reason``, and the call ``RefusedError(...)`` in this
+function. The call makes the exception with which a request is refused."""
 
 
 def refusals(root: Path) -> list[Refusal]:

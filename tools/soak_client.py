@@ -141,7 +141,7 @@ def report(
     print("nothing was found" if not observed.faults else f"{len(observed.faults)} kinds of faults")
 
 
-# --- the process of the broker that causes faults ---
+# --- the process that runs a broker, and injects faults into the broker ---
 
 
 class Broker:

@@ -41,7 +41,8 @@ LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
 NO_VERB: Final = re.compile(
     r"(The|An?|Whether|What|How|Where|Which|Why|All|Every|Everything|One|Each|These|This|True|False|Nothing|Something)\b"
 )
-"""Pattern of beginnings of functions' docstrings that lack a verb for the function's action."""
+"""Pattern that matches the first word of a docstring if this word is not a verb. The docstring of a function must begin with a
+verb for the function's action."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
 """Modules that may read the broker's role from the configuration: the configuration's own checks, the assembly of a broker, and

@@ -29,7 +29,8 @@ HIDDEN = "******"
 """Text that is shown instead of a secret."""
 
 SECRET_NAME = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
-"""Names of settings whose values are hidden in sections that no loaded class declares."""
+"""Pattern for names of secrets. If no plugin declares a section of the configuration, the values of settings with such names
+are hidden."""
 
 
 def display(value: Any, spec: FieldSpec) -> str:

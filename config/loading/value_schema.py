@@ -149,8 +149,7 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        # The loader applies the setting's limits, choices and pattern to items of tuples and sequences, not of lists and sets.
-        # The schema must not be stricter than the loader, so the schema does not limit the items of lists and sets.
+        # The loader checks limits, choices and patterns of items only in tuples and Sequences, so the schema does the same.
         checked = kind in (tuple, collections.abc.Sequence)
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
@@ -259,7 +258,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
     kinds = ["string"]
     bounds: Schema = {}
     if spec.minimum is not None or spec.maximum is not None:
-        # A text may also be written as a number, for which JSON Schema checks the setting's minimum and maximum.
+        # A text setting with limits, such as a list of hours, may be one number, whose range JSON Schema then checks.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):

@@ -22,7 +22,7 @@ class FixedKey:
     """Value of the key in the answer to request 26 (GET_BROKER_CONFIG). None if RocketMQ's answer does not contain the key, or
     if other settings determine the value."""
     why: str
-    """The reason why the RocketMQ key cannot have another value in FlintMQ."""
+    """The reason why users cannot set this RocketMQ key in FlintMQ."""
 
 
 def _fixed(why: str, **values: str | None) -> dict[str, FixedKey]:

@@ -21,9 +21,11 @@ class TopicsSection:
     default_queue_nums: int = option(8, rocketmq="defaultTopicQueueNums", minimum=1, maximum=65536)
     """Number of queues of the template topic TBW102. A topic that a send creates gets at most this number of queues."""
     cluster_topic: bool = option(True, rocketmq="clusterTopicEnable")
-    """Lets clients read and write the topic with the name of the cluster, which always exists."""
+    """Lets clients send to and read the topic with the name of the cluster. Every broker has this topic. If false, the topic
+    still exists, but clients have no permission to send to it or to read it."""
     broker_topic: bool = option(True, rocketmq="brokerTopicEnable")
-    """Lets clients read and write the topic with the name of the broker, which always exists."""
+    """Lets clients send to and read the topic with the name of the broker. The broker always has this topic. If false, the
+    topic still exists, but clients have no permission to send to it or to read it."""
     trace_topic_enable: bool = option(False, rocketmq="traceTopicEnable")
     """Creates the topic ``topics.trace_topic_name`` for message traces when the broker starts."""
     trace_topic_name: str = option(

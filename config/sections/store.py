@@ -278,8 +278,8 @@ class CommitRealTimeSection:
     )
     """Interval after which the commit log files are flushed even with fewer than ``flush_least_pages`` dirty pages."""
     flush_timed: bool = option(True, rocketmq="flushCommitLogTimed")
-    """Lets the flush service sleep for the whole ``flush_interval_ms`` between flushes. If false, each copy of a buffer wakes
-    the flush service earlier."""
+    """Lets the flush service sleep for the whole ``flush_interval_ms`` between flushes. If false, the flush service also wakes
+    up each time the bytes of a transient store pool's buffer were copied into a commit log file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -321,8 +321,8 @@ class LandingSection:
     """First message of a new landing zone. ``earliest`` is the oldest message in the log, ``latest`` the next message that is
     stored."""
     roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
-    """Number of new bytes of the log from which the landing zone copies the messages and publishes the files, which makes the
-    files visible to readers. At most this number of bytes is read at once."""
+    """Number of new bytes in the log after which their messages are copied into the landing zone (the folder ``path``). The new
+    files are then published, which makes them visible to readers. At most this number of bytes of the log is read at once."""
     roll_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
     """Time after the first message of a landing zone's file at which the file is published, even with few messages."""
     queue_bytes: int = option(256 * MIB, minimum=64 * 1024, maximum=1024 * GIB)

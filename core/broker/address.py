@@ -47,8 +47,8 @@ class Viewpoint(msgspec.Struct, frozen=True):
 
 
 HERE: Final = Viewpoint()
-"""Viewpoint of a client that reached the name server at its main listener, at an unknown address. The client gets the address
-under which a broker registered."""
+"""Listener and address of the name server for a client about which neither is known: the main listener, and an unknown address.
+For each broker, this client gets the address under which the broker registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):

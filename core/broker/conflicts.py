@@ -58,7 +58,7 @@ class Variant:
     """Type of the expression in :attr:`value`, for example ``TAG`` or ``SQL92``; empty if :attr:`value` is not an
     expression."""
     client_ids: tuple[str, ...]
-    """Client ids of the members of the group that have the value :attr:`value`, sorted."""
+    """Sorted client ids of the members of the group whose heartbeats contain this expression or setting (:attr:`value`)."""
 
     @property
     def text(self) -> str:

@@ -25,9 +25,9 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""Number of seconds that distinguishes two clients with the same id from a client that has reconnected. If the older connection
-sent a request within this time before the newer connection joined the group, or later, the connections belong to two
-clients."""
+"""Length, in seconds, of a period that ends when a connection joins a consumer group with a client id that an older connection
+in the group already uses. If the older connection sent a request in this period or later, two clients use the same id.
+Otherwise, one client has reconnected, and its older connection does not count."""
 
 
 class ConsumerGroupInfo:

@@ -62,8 +62,8 @@ class ConsumerTable:
         """Revision of each group (:attr:`ConsumerGroupInfo.revision`) at which the members of the group were last compared,
         keyed by group."""
         self._told: dict[str, tuple[str, ...]] = {}
-        """Client ids of the members whose subscriptions or settings deviate from the majority of their group, as the log last
-        reported them; keyed by group."""
+        """Client ids of the members whose subscriptions or settings deviate from the majority of their group, keyed by group.
+        The ids are those for which the broker last logged a warning. The warning is logged again only if the ids change."""
         self.contradictions_seen = 0
         """Number of times that the log reported members of a group whose subscriptions or settings conflict."""
         self._shared_ids: dict[tuple[str, str], tuple[str, ...]] = {}

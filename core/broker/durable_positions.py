@@ -38,8 +38,8 @@ class DurablePositions(Generic[T]):
         self._log = log
         self._waiting: tuple[int, T] | None = None
         self.saved: T | None = None
-        """Delivery positions of messages, as last written to their file. The user of this object sets the attribute after each
-        write."""
+        """Positions up to which a feature, such as delayed delivery, has delivered the messages of its queues, as last written
+        to the feature's file. The feature sets this attribute at its start and after each write of the file."""
 
     def ready(self, current: T) -> T | None:
         """Return the delivery positions to write now; None if there is nothing to write, or if the delivered messages are not

@@ -21,8 +21,8 @@ _PAUSES_S: Final = (10.0, 640.0)
 """Shortest and longest pause, in seconds, between two log lines about sends that are refused for the same reason. The pause
 doubles with each line."""
 _QUIET_S: Final = 60.0
-"""Seconds without refusals for a reason after which the pause between log lines about this reason is the shortest pause
-again."""
+"""Time in seconds after which a new fault is logged as if it were the first. If no send was refused for a reason during this
+time, the pause between the log lines about this reason is the shortest pause again."""
 _SETTLED_S: Final = 0.5
 """Seconds without refused sends before a fault can end. A fault thus does not end while some sends are refused and others are
 accepted."""
@@ -41,12 +41,15 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
     "admission.page_cache_busy": (_TAKEN, 10.0),
     "admission.send_wait": (_TAKEN, 10.0),
 }
-"""For each reason of refused sends that is a fault of the broker: the kind of success that ends the fault, and the seconds that
-the fault must last before it is logged.
+"""Faults of the broker for which it refuses sends, keyed by the reason of the refusals. Each value has two parts:
 
-Refusals by flow control are logged with a delay because short peaks are normal. Some faults are not in this table because other
-modules report them: a store that acknowledges nothing after a failed write or sync, a store with less free disk space than the
-settings of retention require, and a store that cannot dispatch.
+* The success that ends the fault: ``stored`` or ``taken`` if messages were stored again, ``durable`` if messages became durable
+  again.
+* The number of seconds that the fault must last before it is logged. Refusals by flow control are logged with a delay, because
+  short peaks of load are normal.
+
+Three faults are not in this mapping, because other modules report them: a store that acknowledges nothing after a failed write
+or sync, a store with too little free disk space for the settings of retention, and a store that cannot dispatch.
 """
 
 

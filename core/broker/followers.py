@@ -17,7 +17,7 @@ class Followers:
     def __init__(self) -> None:
         self.all: tuple[FollowsMessages, ...] = ()
         """Services that the broker calls for each append of messages, each answer to a send and each pull. If this tuple is
-        empty, callers need not call the methods of this object."""
+        empty, the broker need not call the methods of :class:`Followers`, which would call no service."""
 
     def add(self, follower: FollowsMessages) -> None:
         """Add a service that follows messages (``FollowsMessages``).

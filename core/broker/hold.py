@@ -28,8 +28,9 @@ from flintmq.core.response_code import ResponseCode
 ANY_QUEUE: Final = -1
 """Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Size in bytes for which a pull counts as one more pull in the limits of held pulls. The size of a pull is the total size of
-its body, filter expression and fields. A pull below this size counts as one pull."""
+"""Number of bytes of a held pull that count like one more pull in the limits of held pulls. The bytes of a pull are its body,
+filter expression and fields. A pull with fewer bytes than this number counts as one pull, and a pull with twice this number
+counts as three pulls."""
 Resume = Callable[["HeldPull"], object]
 
 
@@ -81,11 +82,13 @@ class PullRequestHoldService:
         self._any_count = 0
         """Number of held pulls that wait for a message in any queue of a topic (:data:`ANY_QUEUE`)."""
         self._more_places = 0
-        """Sum of the additional pulls that large requests count as in the limit of held pulls. A request that counts as three
+        """Number that is added to the number of held pulls before this number is compared with the limit of held pulls. A pull
+        with a large request takes more memory, so it counts as several pulls. For example, a held pull that counts as three
         pulls adds two."""
         self._more_places_of: dict[Hashable, int] = {}
-        """Sum of the additional pulls that a connection's large requests count as in the connection's limit of held pulls,
-        keyed by connection."""
+        """Number that is added to a connection's number of held pulls before this number is compared with the limit of held
+        pulls for each connection. A pull with a large request takes more memory, so it counts as several pulls. For example, a
+        held pull that counts as three pulls adds two. Keyed by connection."""
 
     def __len__(self) -> int:
         return self._count

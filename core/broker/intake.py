@@ -217,7 +217,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            # ``about`` is set only if no plugin handles a property of the message, so no plugin has to check the message.
+            # Tags code and keys (``about``) are cached only if plugins handle no property, so no plugin checks the message.
             return message
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)

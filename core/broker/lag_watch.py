@@ -25,8 +25,9 @@ STEPS: Final = 5
 """Number of samples of a lag within the time window. If any sample is smaller than the first, the lag does not count as
 growing."""
 _GROWTH: Final = 10
-"""Divisor for the smallest growth of a lag that raises an alarm: the lag at the beginning of the time window, divided by this
-number. A growth by ``alarms.lag_messages`` always raises the alarm."""
+"""Number by which a lag is divided to compute the smallest growth that raises an alarm. The divided lag is the lag at the
+beginning of the time window. With the value 10, the lag must grow by a tenth. A growth by ``alarms.lag_messages`` always raises
+the alarm, even if it is less than a tenth."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:

@@ -49,7 +49,8 @@ class LogView:
         self.dispatch_soon: Final = owner.dispatch_soon
         """Function that dispatches the log's readable records in the event loop's next iteration."""
         self.health: Final = StoreHealth(owner)
-        """Faults and durations of the store, and the results of its last start."""
+        """Read access to the condition of the store: its current errors, the durations of its syncs, commits and slow
+        operations, and the results of its last start."""
 
     @property
     def marks(self) -> Watermarks:

@@ -35,20 +35,25 @@ TAILS_MAX: Final = 4_096
 """Maximum number of cached tails of property strings. If the cache has this number of tails, it is emptied before the next tail
 is cached."""
 TAIL_MAX_CHARACTERS: Final = 512
-"""Maximum length of a tail of a property string that is cached. Clients choose the tails, so :data:`TAILS_MAX` and this limit
-bound the cache's memory."""
+"""Maximum length, in characters, of a tail that is cached. A tail is the part of a message's property string after the value of
+UNIQ_KEY. Clients choose the tails, so the cache's memory is bounded only by this maximum and by the maximum number of cached
+tails (:data:`TAILS_MAX`)."""
 _LEARN_AT_ONCE: Final = 64
-"""Number of cached tails of property strings below which each new tail is cached at once."""
+"""Number of cache entries below which each new tail is cached at once. A tail is the part of a message's property string after
+the property UNIQ_KEY, which is usually equal in all messages of a sender. If the cache has more entries, only some of the new
+tails are cached."""
 _LEARN_EACH: Final = 8
-"""Number of cache misses of which only one adds its tail to the cache, if the cache has at least :data:`_LEARN_AT_ONCE` tails
-of property strings. Senders whose tails all differ thus cost little."""
+"""Number of cache misses for each tail that is added, if the cache already has many tails (at least :data:`_LEARN_AT_ONCE`). A
+tail is the part of a property string after the value of UNIQ_KEY. Only a miss that adds a tail parses the tail for the cache.
+Senders whose messages all have different tails therefore cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
     """The tail of a property string, from the separator after UNIQ_KEY on, in parsed form."""
 
     stored: str
-    """Tail of the property string as records contain it: without the property WAIT and with the property CLUSTER."""
+    """The part of a property string after the value of UNIQ_KEY, as the records of the log contain it. In this form, the
+    property WAIT is removed, and the property CLUSTER is added."""
     tags_code: int
     keys: str
     wait: bool

@@ -25,12 +25,15 @@ class OwnReader(msgspec.Struct, frozen=True):
     """A feature of the broker that reads a system topic, in which messages wait for delivery to their real topic."""
 
     name: str
-    """Name of the feature, used like the name of a group."""
+    """Name of the feature that reads the topic. Lists of a topic's readers contain this name in the same way as the names of
+    consumer groups."""
     next_offset: Callable[[int], int]
-    """Function that returns, for a queue id, the queue offset of the first message that the feature still needs."""
+    """Function that returns, for a queue id of the system topic, the queue offset of the first message that the feature still
+    needs. The feature is the part of the broker that reads the system topic, for example delayed delivery."""
     is_done: Callable[[int], bool]
-    """Function that returns, for a queue offset, whether the feature no longer needs the message at this offset. The function
-    is called only for queue offsets greater than the result of :attr:`next_offset`."""
+    """Function that returns, for a queue offset in the system topic, whether the broker's feature that reads the topic no
+    longer needs the message at this queue offset. :attr:`next_offset` returns the first message that the feature still needs.
+    The function is called only for queue offsets after this message."""
 
 
 class Readers:

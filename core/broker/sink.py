@@ -42,7 +42,8 @@ class Stored:
         self.took_s = put.took_s
         """Duration of the append in seconds, without the wait for durability."""
         self.waiter: FlushWaiter = put.waiter
-        """Waiter that is done when all units are as durable as the flush strategy and replication promise."""
+        """Waiter that completes when all messages of the append are as durable as required: flushed as the flush strategy
+        promises, and copied to slaves as replication promises."""
         self.results: Sequence[AppendUnit | RefusedError] = (
             put.records if len(put.records) == len(put.results) else _results(put.results)
         )

@@ -56,8 +56,9 @@ class _Item:
         """Recorded snapshots of the counter: for each series, an array with three numbers per snapshot. The numbers are the
         snapshot's number, the counter's value, and the number of additions to the counter.
 
-        If the counter did not change between two snapshots, the first of the two is not recorded. Its values are then those of
-        the next recorded snapshot. If no later snapshot is recorded, its values are the counter's current values.
+        A snapshot is recorded only if the counter changed before the next snapshot. For a snapshot that is not recorded, the
+        values in the next recorded snapshot are also valid, because the counter did not change between the two. If no later
+        snapshot is recorded, the counter's current values are valid.
         """
 
     def roll(self, numbers: tuple[int, ...]) -> None:
@@ -106,8 +107,8 @@ class StatsTable:
         self._fold = fold
         self._count = 0
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
-        """Counters, keyed by topic, then by the pair of the counter's name and the key for which it counts, such as a topic or
-        ``topic@group``."""
+        """Counters, keyed first by topic, and then by the pair (name of the counter, key of the counter). The key of a counter
+        for a whole topic is the topic. The key of a counter for one consumer group in the topic is ``topic@group``."""
         self._topics: dict[str, set[str]] = {}
         """Topics in which a group has counters, keyed by group."""
         now_s = clock.monotonic_s()

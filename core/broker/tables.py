@@ -193,7 +193,8 @@ class Offsets:
         self.query: Final = table.query
         self.query_all: Final = table.query_all
         self.readers: Final = state.readers
-        """Groups and features whose unread messages retention keeps."""
+        """The readers of topics: consumer groups, and features of the broker that read a system topic, for example delayed
+        delivery. Retention keeps the messages that a reader has not read yet."""
         self.remove_group: Final = table.remove_group
         self.remove_topic: Final = table.remove_topic
         self.topics: Final = table.topics

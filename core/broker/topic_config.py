@@ -31,7 +31,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Filter type of RocketMQ's file format, which has no effect."""
     topic_name: str = ""
     topic_sys_flag: Int = 0
-    """Flags of the topic: :data:`UNIT_FLAG` and :data:`UNIT_SUB_FLAG`."""
+    """Bit mask of the topic's flags, as in RocketMQ. :data:`UNIT_FLAG` (1) marks a topic that a client in RocketMQ's unit mode
+    created by a send. :data:`UNIT_SUB_FLAG` (2) marks the retry topic of a consumer group in unit mode."""
     write_queue_nums: Int = 16
     """Number of queues that producers send to."""
 

@@ -33,8 +33,8 @@ _BY_CALL_BYTES: Final = 8 * 1024
 """Size in bytes from which a write by a system call is faster than a copy into the file's map. The copy causes a page fault for
 every new page."""
 _BY_OPENING_BYTES: Final = 64 * 1024
-"""Size in bytes from which a write by a system call is faster than a copy into the file's map even if the file must be opened
-for the call."""
+"""Minimum size of a write, in bytes, for which a system call is used if the file is not open. The system call then takes
+longer, because the file must be opened first. For a smaller write, a copy into the file's memory map is faster."""
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
 
 
@@ -173,8 +173,8 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # ``_unnamed`` lists the folders that still need a sync, so ``_unnamed`` is cleared only after the syncs.
-            # If ``_unnamed`` were cleared earlier, a concurrent sync() could return before the folders are durable.
+            # The list of folders that need a sync is cleared only after the syncs of the folders.
+            # If the list of folders were cleared earlier, a concurrent sync() could return before the folders are durable.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:
@@ -248,8 +248,8 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse a private map (ENOMEM).
-        # If the kernel refuses the private map, Python's ``mmap`` maps the file directly, which keeps a file descriptor open.
+        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA), the kernel can refuse a MAP_PRIVATE map (ENOMEM).
+        # If the kernel refuses the MAP_PRIVATE map, Python's ``mmap`` maps the file, and keeps a duplicate descriptor open.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))

@@ -34,9 +34,10 @@ _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
 """Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Maximum number of calls from one failed call of a plugin's object to the next, if the two failures are to count as
-consecutive. The limit applies only to objects that clients can make fail, because only consecutive failures switch them off.
-"""
+"""Maximum distance, in calls, between two consecutive failures of a plugin's object. With the value 2, one successful call may
+lie between the two failures. If more calls lie between them, the count of consecutive failures starts again at one. The limit
+applies only to objects that clients can make fail. Such an object is switched off only after many consecutive failures; for any
+other object, all failures count."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
 """Plugin of a third party whose factory, start or hook is being called; None if no such call runs. Timers and figures that are

@@ -79,7 +79,8 @@ class ApiContext(PluginContext[S_co]):
     intake steps. An intake step may change, redirect or refuse a message before it is stored."""
 
     api: BrokerApi
-    """The broker, or the :class:`flintmq.programs.name_server.name_server.NameServer` for a registration at a name server."""
+    """The broker that calls the factory. If a name server calls the factory, this attribute is the
+    :class:`flintmq.programs.name_server.name_server.NameServer`."""
 
     if not TYPE_CHECKING:
         # __getattr__ is hidden from type checkers, so that they report an unknown attribute.
@@ -97,7 +98,7 @@ class PoolContext(PluginContext[S_co]):
     buffers: int
     """Number of buffers of the transient store pool."""
     size_bytes: int
-    """Size of each buffer in bytes, equal to the size of a commit log file."""
+    """Size, in bytes, of each buffer of the transient store pool. The size is equal to the size of a commit log file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -295,9 +296,10 @@ class FlintSpecs:
         A dispatcher whose data becomes durable later than the store's data returns its durable position from ``committed()``.
         The next start dispatches the records from that position on.
 
-        A dispatcher that replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`. Its factory is
-        called with a :class:`FolderContext`, because consumers, retention and the next start read the units of its queues. The
-        factories of all other dispatchers are called with a :class:`DispatcherContext`.
+        A dispatcher that replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`. Consumers, retention
+        and the recovery of the store read the units of its queues. Recovery runs before the store is open, so the factory of
+        this dispatcher is called with a :class:`FolderContext`, which has no open store. The factories of all other dispatchers
+        are called with a :class:`DispatcherContext`, which has the recovered store.
 
         The argument of ``dispatch`` is a batch, which has the positions of records, but not their bodies.
         ``context.bodies(batch)`` reads the bodies from the log and yields the dispatch request and the body of each record.

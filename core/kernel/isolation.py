@@ -46,7 +46,7 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                # An awaitable is true, so a filter with an ``async def`` method would match all messages without the check.
+                # An ``async def`` method returns an awaitable. As awaitables count as true, the filter would match everything.
                 check_not_awaitable(matches)
             return bool(matches)
         except PLUGIN_FAULTS as error:

@@ -146,8 +146,6 @@ class Kernel:
         """Return every plugin that the kernel found, in the order of loading."""
         return [self._info(found) for found in self._found]
 
-    # starting() and fenced() call hooks of all plugins after the kernel is assembled.
-
     def starting(self, api: BrokerApi) -> None:
         """Call ``flintmq_broker_starting`` of all plugins.
 
@@ -190,7 +188,7 @@ class Kernel:
             if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                 raise
             raise PluginError(f"{owner}: {shape.hook}: '{registered.name}' cannot be made: {brief(error)}") from error
-        # Factories of the shapes INTAKE_STEP and SERVICE may return None if the configuration does not need the object.
+        # A factory of services, or of steps that process sent messages, may return None if the settings do not need the object.
         if (made is None and shape in (INTAKE_STEP, SERVICE)) or shape is FILTER:
             return made
         if not owner.built_in and (shape.methods or shape.optional):  # mypy and tests check built-in ones

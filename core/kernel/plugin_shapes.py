@@ -51,11 +51,14 @@ class Shape(msgspec.Struct, frozen=True):
     """Results that the broker uses while an object of a plugin is switched off and its methods are not called, keyed by method
     name."""
     passed_on: tuple[str, ...] = ()
-    """Names of further optional methods of the made object, whose errors are not counted."""
+    """Names of methods that the object of a plugin may have, in addition to the methods in :attr:`methods` and
+    :attr:`optional`. The object is the result of the factory that the plugin registered. Errors of these additional methods are
+    not counted as failures of the plugin."""
     values: tuple[str, ...] = ()
     """Names of attributes that the made object must have and that are values, not methods."""
     one_of: bool = False
-    """Whether the made object must have at least one of the methods in :attr:`optional`."""
+    """Whether an object that a plugin's factory made must have at least one of the methods in :attr:`optional`. If false, the
+    object may lack all of them."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
         """Return the text with which every error about one registration begins."""
@@ -305,8 +308,9 @@ INDEX_BUILDER: Final = _of_port(
     committed_below=wrong_offset,
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors")
-"""Requirements for registrations of request processors. :mod:`flintmq.remoting.server.request_table` checks the made objects
-and their handlers."""
+"""Requirements for the registrations of request processors by plugins. A plugin registers a factory, which returns the request
+processor. The module :mod:`flintmq.remoting.server.request_table` checks the returned processor and the processor's handler
+functions."""
 FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",

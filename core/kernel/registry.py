@@ -95,7 +95,7 @@ class Registry(Generic[T]):
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
             # The setting ``plugins`` lists a plugin as ``module:object``, but the plugin's name is ``module.object``.
-            # Users may copy ``module:object`` from the setting ``plugins``, so the colon is replaced by a dot.
+            # If the configuration names a plugin as ``module:object``, the colon is replaced by a dot to find the plugin.
             plugin = plugin.replace(":", ".")
             for entry in self._entries:
                 if entry.name == plain and entry.owner.name == plugin:

@@ -260,7 +260,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # The caller passes the message that cannot be encoded to _record(), which raises the error.
+                break  # append() tries again to encode a message that failed here, and returns the error as its result.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -437,7 +437,7 @@ class CommitLog(LogReader):
         self.appender = Appender(queue, watermarks, clock, tags_codes)
         """The appender, which writes records at the log's end and assigns queue offsets."""
         self.durability = Durability(queue, watermarks, checkpoint, clock, on_progress, on_fenced)
-        """The part of the log that commits and syncs for the flush service, and records slow operations."""
+        """The object with which the flush service commits and syncs the log. It also logs commits and syncs that are slow."""
 
     @property
     def wrote_offset_bytes(self) -> int:

@@ -211,8 +211,8 @@ class EpochFile:
         Raises StoreError if the write fails; the epochs are then unchanged.
         """
         current = self.epochs.current
-        # If a recovery began an epoch at ``end_offset_bytes``, the cause of the new epoch is RECOVERED, too.
-        # From the cause RECOVERED, a slave detects that the master has lost records in a crash.
+        # An epoch's cause RECOVERED shows slaves that this broker may have lost the records after the epoch's start in a crash.
+        # If the current epoch is empty and has the cause RECOVERED, the new epoch replaces the epoch and keeps its cause.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 

@@ -83,7 +83,8 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     Examining a large batch takes long, so the caller can do other work between two functions.
     """
     all_stored = batch.stored_properties
-    # If the messages differ only in UNIQ_KEY, the batch is not split, because the common properties are read only once.
+    # A batch whose messages differ only in UNIQ_KEY is examined by one function, without pauses for other work.
+    # Examining messages that differ only in UNIQ_KEY is fast, because their other properties are parsed only once.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 

@@ -29,7 +29,9 @@ _HEADS: Final = {
     )
     for shared in _SHARED.values()
 }
-"""Structs of all fields of a record before the body, keyed by the size of the fields that the records of a batch share."""
+"""Structs of all fields of a record before the body. In each struct, the fields that all records of a batch share are one field
+of packed bytes. The structs are keyed by the size of this field, which depends on whether the record's hosts have IPv4 or IPv6
+addresses."""
 _CRC_AT: Final = HEAD_AT["body_crc"]
 _QUEUE_ID_AT: Final = HEAD_AT["queue_id"]
 _QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]

@@ -145,7 +145,8 @@ class Topics:
         self.names: list[str] = []
         """Topic names, indexed by topic number; empty for a topic whose bytes are not UTF-8."""
         self.broken: list[int] = []
-        """Numbers of the topics whose bytes are not UTF-8."""
+        """Numbers that this object assigned to the topics whose names are not valid UTF-8. A number is the topic's index in
+        :attr:`names`."""
         self._codes: dict[bytes, int] = {}
         self._heads: list[int] = []
 

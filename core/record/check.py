@@ -176,7 +176,7 @@ class RecordCheck:
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return a mask of the records whose topic, queue id and queue offset are valid, or that have no unit in a queue."""
         if len(self._numbered.names) > _NUMBERED_MAX:
-            # If the table of numbered topics is full, it is emptied, because many of its topics may be deleted by now.
+            # If the table of topics and their numbers is full, it is emptied, because many of its topics may be deleted by now.
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

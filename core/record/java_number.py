@@ -12,8 +12,9 @@ from typing import Final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _USUAL_MAX_CHARACTERS: Final = 40
-"""Maximum number of digits that are converted directly. If a text has more digits, it has leading zeros, or its number is too
-large for 64 bits. Error messages quote at most this number of characters."""
+"""Maximum number of digits that are converted to a number. If a text has more digits, its leading zeros are removed before the
+conversion. If the text then still has more digits, the number is too large for 64 bits in any case, and only its first digits
+are converted. Error messages quote at most this number of characters."""
 
 
 def parse_int(text: str) -> int:

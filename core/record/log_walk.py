@@ -108,21 +108,31 @@ class WalkPolicy(msgspec.Struct, frozen=True):
     check_crc: bool = True
     """Whether to compare the bodies of records with their CRCs. After damage, the bodies are always compared."""
     trusted_ms: int = NEVER
-    """Store time up to which records are known to be completely on disk. A record is checked for incomplete properties if its
-    store time is later than this time. It is also checked if a record before it in the log has a later store time. With NEVER,
-    no record is checked for incomplete properties."""
+    """Store time up to which records are known to be completely on disk. A scan checks whether a crash left the properties of a
+    record incomplete in two cases:
+
+    * The record's store time is later than this time.
+    * The record's store time is earlier than the store time of a preceding record in the log.
+
+    With NEVER, no record is checked for incomplete properties.
+    """
     is_torn: Callable[[bytes, int], bool] = holds_zero
     """Function that returns whether a crash left a record's properties incomplete, given the properties and the physical offset
     at which they end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
-    """Next queue offset of each queue, keyed by topic and queue id; None to use no queue offsets. The user of the scan updates
-    the mapping.
+    """Next queue offset of each queue, keyed by topic and queue id; None if queue offsets are not used. The caller that
+    iterates over the scan updates the mapping.
 
-    With a mapping, the log continues after damage at a valid record that another valid record directly follows. It also
-    continues at a valid record whose queue offset can be the next of its queue. If the record is older than the last valid
-    record before the damage, a younger record must follow later in the log.
+    After damage in the log, the scan searches for a valid record with which the log continues. With a mapping, a valid record
+    is accepted in two cases:
 
-    With None, the log continues after damage at a valid record that is not older than the last valid record before the damage.
+    * Another valid record begins where this record ends.
+    * The record's queue offset can be the next queue offset of the record's queue.
+
+    If the accepted record was stored earlier than the last valid record before the damage, a later part of the log must contain
+    a record that was stored at the same time as that last valid record, or after it.
+
+    With None, a valid record is accepted if it was not stored earlier than the last valid record before the damage.
     """
 
 
@@ -141,8 +151,9 @@ class LogWalk:
         self.last_ms = 0
         """Store time of the last scanned record, in ms since 1970."""
         self.newest_ms = 0
-        """Latest store time of the scanned records, in ms since 1970, computed only if :attr:`WalkPolicy.trusted_ms` is not
-        NEVER. The user of the scan may set this attribute to an earlier time."""
+        """Latest store time of the scanned records, in ms since 1970. It is computed only if the rules of the scan
+        (:attr:`WalkPolicy.trusted_ms`) require a check of records for incomplete properties. The user of the scan may set this
+        attribute to an earlier time."""
         self._saw_older = False
         """Whether the search after damage has found valid records that are older than the last valid record before the
         damage."""
@@ -351,7 +362,8 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                # Fewer bytes are damaged than the smallest record has, so the log cannot continue after the damage.
+                # A record has at least RECORD_MIN_BYTES, so a record closer to the damage's start is inside the damaged record.
+                # The log cannot continue with a record inside the damaged record, for example in its message body.
                 return None
             fits = stored_ms >= self.last_ms
         else:

@@ -86,7 +86,8 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     index: list[int] = []
     """Physical offset of the last indexed record of each index file."""
     epochs: str = ""
-    """Content of the file ``flint/epochs``."""
+    """Content of the file ``flint/epochs``, from which a start restores the file if it is lost or damaged. The file has the
+    store's id and the epochs of the log. An epoch is a part of the log in which each physical offset was used only once."""
     files: dict[str, FileNote] = {}
     """Sizes and checksums of the store's small files, keyed by path relative to the store. These files are the JSON tables in
     ``config``, the checkpoint, and files of features in ``flint``."""
@@ -127,7 +128,8 @@ class EndsFile:
         self.noted: Ends | None = None
         """Ends of the store's files that were read from ``flint/ends``; None if ``flint/ends`` contains no ends."""
         self.was_in_use = False
-        """Whether a broker used the store after the ends were recorded."""
+        """Whether a broker has used the store since the ends of the store's files were recorded in ``flint/ends``. If so, the
+        recorded ends are not exact any more."""
         self._size_bytes = 0
         self._read()
 
@@ -249,8 +251,9 @@ def small_files(disk: Disk, root: Path) -> Iterator[Path]:
 
 
 _NOT_NOTED: Final = ("ends", "boot")
-"""Names of files in the folder ``flint`` that ``flint/ends`` does not describe: ``flint/ends`` itself, and the boot id, which
-only matters after a crash."""
+"""Names of files in the folder ``flint`` whose sizes and checksums are not recorded in the file ``flint/ends``. A start
+compares the recorded sizes and checksums with the files to find lost and changed files. The file ``ends`` cannot describe
+itself. The file ``boot`` has the id of the kernel's boot, which only matters after a crash."""
 
 
 def counter_of(raw: bytes) -> int:

@@ -35,7 +35,9 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
     """Descriptions of parts of the store that this start found damaged or lost. The start rebuilt these parts, or continued
     without them."""
     lost: list[QueueEnd]
-    """Recorded ends of the consume queues that lacked units when the store was opened, before any record was dispatched."""
+    """Consume queues that had lost units when the store was opened, each with the queue's end as recorded in the file
+    ``flint/ends``. The queues are compared with the recorded ends before any record is dispatched, because dispatch adds units
+    to the queues."""
 
     @classmethod
     def read(cls, disk: Disk, root: Path) -> Self:

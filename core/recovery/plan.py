@@ -44,7 +44,8 @@ class FoundStore(msgspec.Struct, frozen=True):
     queues: ConsumeQueues
     """The loaded consume queues; each queue ends after its last valid unit."""
     index: IndexBuilder | None
-    """The loaded index, with its trusted files; None if no dispatcher feeds the index."""
+    """The loaded index, without the index files that a crash may have left incomplete, because loading deletes these files.
+    None if no dispatcher feeds the index."""
     trusted_ms: int
     """The store time up to which the checkpoint covers log and queues, in ms since 1970."""
     epoch_start_offset_bytes: int

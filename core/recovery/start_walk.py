@@ -35,7 +35,8 @@ class Cut(msgspec.Struct, frozen=True):
     offset_bytes: int
     """Physical offset of the first removed byte."""
     reason: str
-    """The reason why the first removed bytes are not a valid record."""
+    """The reason why the bytes at :attr:`offset_bytes`, where the recovery begins to remove the end of the log, are not a valid
+    record."""
     damaged: bool
     """Whether valid, younger records follow the first removed bytes, so that the log is damaged in the middle and not torn at
     its end."""

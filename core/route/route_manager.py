@@ -140,7 +140,7 @@ class RouteInfoManager:
         self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
         before = self._live.get(broker_address)
         if before is not None and before.broker_name != broker_name:
-            # The old name of a renamed broker is removed here, because an expiry removes only the new name.
+            # A renamed broker's old name is removed here, because the expiry of a registration removes only the new name.
             self._remove_address(before.broker_name, broker_address)
             self._left.pop(before.broker_name, None)  # A renamed broker does not count as a removed broker.
         self._clusters.setdefault(cluster, {})[broker_name] = None

@@ -207,7 +207,7 @@ class MessageReader:
         answer. A pull with a filler unit is not ordinary, because the size in a filler unit is greater than every limit of an
         answer. If the pull is not ordinary, ``result`` stays unchanged.
         """
-        # For an ordinary pull, _collect() gives the same result as _collect_all(), but takes several times as long.
+        # _collect() would give the same result for an ordinary pull, but takes several times as long as _collect_all().
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:

@@ -36,7 +36,9 @@ _RUN_S: Final = 0.005
 _BULK_LEAST_BYTES: Final = 128 * 1024
 """Minimum number of bytes to dispatch for which the log is read in bulk."""
 _BULK_BYTES: Final = 512 * 1024
-"""Number of bytes of the log that one bulk step reads: about 2 ms of ordinary records, and at most 250,000 keys."""
+"""Number of bytes of the log that are read at once if the log is read in bulk for dispatch. One such step takes about 2 ms for
+ordinary records. The records in these bytes have at most 250,000 keys in the property KEYS, and each key needs an index entry.
+"""
 
 
 def _keys_length(keys: str) -> int:
@@ -82,8 +84,9 @@ class ReputMessageService:
         """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of messages in ``_waiting`` minus the length of ``_waiting``. The difference is positive if an element is a
-        batch of several messages."""
+        """Number of messages that wait in memory for dispatch, minus the number of elements of the queue in which the messages
+        wait. The difference is greater than 0 if the queue contains batch sends, because a batch send with several messages is
+        one element."""
         self.error: StoreError | None = None
         """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
         means a damaged log."""

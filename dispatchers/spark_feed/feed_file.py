@@ -46,9 +46,9 @@ _TAIL: Final = struct.Struct(">II")
 _TRIES: Final = 2_000
 
 Visibility = Literal["flushed", "dispatched", "confirmed"]
-"""Name of the position in the feed file up to which a reader reads the log. A record is first ``dispatched``. A ``flushed``
-record survives a crash of the machine. A ``confirmed`` record is also replicated to a slave, if the broker waits for a
-slave."""
+"""Name of the condition that a record must meet before a reader reads it. Every record first becomes ``dispatched``: it has
+consume queue units. A ``flushed`` record also survives a crash of the machine. A ``confirmed`` record is also replicated to a
+slave, if the broker waits for a slave. For each condition, the feed file has the position up to which all records meet it."""
 
 
 class FeedState(enum.IntEnum):

@@ -205,7 +205,8 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # ``dispatched`` is read first, so that ``flushed`` and ``replicated``, which only grow, are at least as new.
+        # With synchronous flush, only flushed records are dispatched, so the feed file must have dispatched <= flushed.
+        # ``dispatched`` is read before ``flushed``, because both positions may grow between the two reads.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(

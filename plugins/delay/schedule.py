@@ -108,7 +108,7 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        # If the delay level's queue has more units to read, for example in its next file, the next call follows at once.
+        # If the level's queue has more units, for example in its next file, ``now_ms`` requests another run immediately.
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:

@@ -357,7 +357,8 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        # The filters were loaded in the order of their dead times, so each topic's groups are sorted into the file's order.
+        # Filters of the groups whose members left last were added first, so that the limits exclude the oldest filters.
+        # Each topic's groups are sorted as in ``consumerFilter.json``, because the filters were added in another order.
         for topic, groups in self._table.items():
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))

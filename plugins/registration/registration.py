@@ -155,8 +155,8 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # If name servers send several lists of ordered topics, only one list is applied.
-        # Different lists applied in turn would change topics each time, and each change would cause a registration.
+        # If name servers send different lists of ordered topics, the broker applies the list of only one name server.
+        # If the lists of two name servers were applied in turn, topics would change each time, and be registered each time.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

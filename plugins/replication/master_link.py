@@ -170,7 +170,7 @@ class MasterLink:
     def is_dead(self, now_s: float) -> bool:
         """Return whether the slave has been silent longer than the limit, so that the connection must be closed."""
         # The handshake timeout applies only if a secret is configured.
-        # Without a secret, the slave may be RocketMQ's, which sends its first report only after 5 s.
+        # Without a secret, the slave may be RocketMQ's, whose first report may come later than the handshake timeout.
         greeted = self.stage is Stage.TRANSFER or self._settings.secret is None
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True

@@ -81,7 +81,9 @@ class Frame:
     """Physical offset in the frame's header. In a DATA frame, this offset is the position of the frame's first byte of data in
     the log."""
     second_offset_bytes: int | None
-    """Second physical offset in the frame's header; None in RocketMQ's stream, whose frames have only one offset."""
+    """Physical offset up to which the master has acknowledged messages or shown them to clients. It is the second offset in the
+    header of a frame of type DATA or HEARTBEAT, and 0 in a frame of type HELD or STATE. None in RocketMQ's stream, whose frames
+    do not contain this offset."""
     body: bytes = b""
 
 

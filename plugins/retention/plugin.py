@@ -110,8 +110,8 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.work
         timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        # math.inf lets a simulation's clock skip the checks of resident pages.
-        # The checks can be skipped in a simulation, because the broker's memory does not depend on simulated time.
+        # The argument rest_s returns math.inf seconds, so that a simulation's clock skips all checks of resident pages.
+        # A simulation needs no checks of resident memory pages, because resident memory does not depend on simulated time.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:

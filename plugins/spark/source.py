@@ -74,7 +74,7 @@ class FlintMQDataSource(DataSource):
         """Return a Spark batch reader of the message columns in a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         # If filter pushdown is off in Spark's configuration, Spark rejects a reader with the method pushFilters.
-        # PruningBatchReader has pushFilters, so PruningBatchReader is used only for reads with the option ``pushdown``.
+        # Only reads with the option ``pushdown`` use PruningBatchReader, which fails in Spark sessions without filter pushdown.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -170,8 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query's current offset, which is used only with a PySpark that does not pass the offset to
         :meth:`latestOffset`."""
         self._is_limited = False
-        """Whether the next batch gets the default limit, which is used only with a PySpark that passes no limit to
-        :meth:`latestOffset`."""
+        """Whether the next batch gets the maximum size that :meth:`getDefaultReadLimit` returns. The first batch of every run
+        has no limit. This attribute is used only with a PySpark that passes no limit to :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset at which a streaming query without a checkpoint begins. Each call returns the same offset. Raises
@@ -205,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._is_checked = True
             if self._end is not None:
                 # ``_end`` is computed again, because the first computation may not have waited for all brokers of the query.
-                # checked() has read the names of the query's brokers from the checkpoint, so settled() waits for all of them.
+                # settled() now waits for the answers of all brokers whose names checked() has read from the checkpoint.
                 self._end = self._transport.settled()
         # latestOffset() commits the finished batch, because Spark itself reports the batch only once the next batch exists.
         self._transport.commit(start)

@@ -128,7 +128,7 @@ class WireTransport:
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
             # Without new messages, the batch ends where it starts.
-            # If a queue was recreated, settled() has changed the start of the batch, so the changed start is returned.
+            # If a topic was recreated, ``first`` has queue offset 0 for its queues, and the checkpoint must record 0.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}

@@ -44,8 +44,9 @@ LOOK_INTERVAL_MS: Final = 100
 READ_PER_PASS: Final = 1_024
 DELIVER_PER_PASS: Final = 512
 READ_AHEAD_MAX: Final = 50_000
-"""Maximum number of timers in memory. If memory has this number of timers, no further timers are read from the queue. While no
-timer is due, the maximum does not apply."""
+"""Maximum number of timers in memory while a timer is due. If memory has this number of timers, no further timers are read from
+the queue. While no timer is due, this maximum does not apply. Memory then has only timers of the current minute, and the
+setting ``delay.timer_minute_max`` limits their number."""
 
 
 TIMER_POSITIONS: Final = "timerPositions"
@@ -120,8 +121,9 @@ class TimerMessageService:
         """Due time in ms and queue offset up to which timers are delivered. Timers sort by due time, and then by queue offset.
         Every timer that was read and sorts before this pair is delivered, unless it is in the timer wheel."""
         self._late: frozenset[int] = frozenset()
-        """Queue offsets of timers that are before ``_seen`` and sort before ``_done``, but had not been delivered when the
-        positions were saved. These timers must still be delivered."""
+        """Queue offsets of late timers in the timer topic. A timer is late if it had been read but not delivered when the timer
+        positions were saved, and was due no later than the saved due time up to which timers are delivered. After a restart,
+        the broker still delivers the late timers."""
         self._restored: dict[str, Any] = {}
         """The saved positions with which the timers were last restored."""
         self._restored_end = 0
@@ -185,8 +187,8 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # turn() is not called while stored timers are read again, so that the timer wheel writes all timers to files.
-            # If turn() were called before all stored timers are read, overdue timers would fill the memory.
+            # Until turn() is called, the timer wheel writes all timers to files, so overdue timers do not fill the memory.
+            # After TimerWheel.turn(), the wheel keeps overdue timers in memory, so all stored timers are read before the call.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -316,7 +318,7 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            # If the clock was set back, the timer wheel's files may contain undelivered timers that are due before ``_done``.
+            # If the clock was set back, the timer wheel's files may contain timers due before the last delivered timer.
             # The saved position must lie before all undelivered timers, so that a restarted broker delivers them.
             done = min(done, first)
         positions: dict[str, Any] = {

@@ -68,7 +68,8 @@ class TraceStep:
         message's index in the batch. The trace data of a refused batch stays until a later batch has the same ``id()``, or
         until trace data of newer batches displaces it."""
         self.has_batches = False
-        """Whether trace data of any batch is kept for :meth:`noted_of_batch`."""
+        """Whether trace data of the messages of any batch was recorded and not yet removed by :meth:`noted_of_batch`. If false,
+        callers need not call that method for a stored batch."""
         self.malformed = 0
         """Number of messages that were not traced because their ``traceparent`` was malformed."""
 

@@ -48,7 +48,8 @@ class _Traced(msgspec.Struct, eq=False):
 
     context: TraceContext
     noted: Noted | None
-    """Trace data of the message from the intake step; None if the broker itself put the message."""
+    """Data for the message's trace that :class:`TraceStep` recorded before the broker stored the message. None if the broker
+    itself put the message."""
     message: Attributes
     position_bytes: int
     """Physical offset of the message's record in the commit log."""
@@ -113,7 +114,7 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                # A message with ``about`` has no property that a plugin handles, so it has no property ``traceparent``.
+                # ``about`` (cached tags and keys) is set only if no plugin handles a property, so the message is not traced.
                 continue
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
@@ -155,7 +156,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            # _dispatched() creates missing spans ``dispatch``, because a held pull is answered before ``on_arrived`` is called.
+            # on_arrived() usually creates spans ``dispatch``, but a held pull may be answered before, so they are created here.
             self._dispatched(begin_ns)
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
@@ -250,8 +251,8 @@ class MessageTracer:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
             if one.visible_ns:
-                # Consumers see a message only after it is durable, but the thread that reports the durability may be late.
-                # The durable time is limited to the time at which consumers could see the message.
+                # The thread that reports a message as durable may report after consumers could already see the message.
+                # Consumers see only durable messages, so the durable time is limited to the time of visibility to consumers.
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:

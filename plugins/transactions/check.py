@@ -58,7 +58,9 @@ class _Question(msgspec.Struct, frozen=True):
     """A request to a producer about a half message. The request waits until the copy of the half message can be read."""
 
     end_offset_bytes: int
-    """Physical offset at which the copy of the half message ends."""
+    """Physical offset at which the copy of the half message ends. For each question to a producer, the broker appends a new
+    copy of the half message to the log. The question is sent only when the log can be read up to this offset, because the
+    producer's answer names the copy."""
     identity: Identity
     half_queue_offset: int
     group: str
@@ -135,7 +137,7 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        # If a check raises an exception, ``_round_end`` stays None, which ends the round of checks.
+        # None in ``_round_end`` means "no round". If a check raises an exception, checks continue only in the next round.
         self._round_end = None
         try:
             for _ in range(SLICE_MESSAGES):

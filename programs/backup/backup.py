@@ -283,7 +283,7 @@ class _Backup:
                 break
             except StoreError:
                 # StoreFiles raises StoreError if a listed file is deleted before StoreFiles opens the file.
-                # StoreFiles is created again, because a new list of files does not contain the deleted file.
+                # The loop creates StoreFiles again, because a new list of files lacks the file that the broker has deleted.
                 if not tries_left:
                     raise
         default = BrokerConfig()

@@ -133,7 +133,8 @@ class SegmentDigests:
         self._running = new_digest()
         self._running_bytes = 0
         self.is_whole = have_bytes % SEGMENT_BYTES == 0
-        """Whether the backup's part of the log file ends at the end of a segment."""
+        """Whether the bytes of the log file that are already in the backup end at the end of a segment. A segment has
+        :data:`SEGMENT_BYTES` bytes of the file, and the backup records a digest of each segment."""
 
     def update(self, data: bytes) -> None:
         """Add the next bytes of a file to the digests of its segments."""

@@ -174,7 +174,7 @@ class Source:
             self.look()
             # A broker that has just started may have truncated the log, but may not have updated ``flint/feed`` yet.
             # Each start that truncates the log begins a new epoch.
-            # The backup ends at the start of the first epoch that is newer than the epoch in ``flint/feed``.
+            # The log may have been cut where the first epoch newer than ``flint/feed`` starts, so the backup ends there.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()

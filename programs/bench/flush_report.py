@@ -242,7 +242,8 @@ class Compared:
     ratio: float
     """The second report's value divided by the first report's value."""
     certain: bool
-    """Whether the difference is certain: the 95 % intervals of the two reports do not overlap."""
+    """Whether the figure certainly differs between the two reports. This is true if the 95 % intervals of the figure in the two
+    reports do not overlap."""
 
 
 @attrs.frozen
@@ -348,7 +349,7 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
         points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
         if points:
             # The cumulative share of puts is plotted as 1 - share on a reversed logarithmic axis.
-            # On an axis of 1 - share, the ticks for 90 %, 99 % and 99.9 % have equal distances.
+            # On a logarithmic axis of 1 - share, the ticks for 90 %, 99 % and 99.9 % have equal distances.
             latency.plot(
                 [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
             )

@@ -64,9 +64,11 @@ class _Acknowledgement:
     """A put of messages that the broker has acknowledged."""
 
     journal: int
-    """Number of operations on the simulated disk before the put was acknowledged."""
+    """Number of operations in the simulated disk's journal when the broker acknowledged the put. A replay of these operations
+    gives the disk's state at a power cut directly after the broker acknowledged the put."""
     end_bytes: int
-    """Physical offset of the end of the put's last record."""
+    """Physical offset at which the last record of the acknowledged put ends. If the log that is recovered after a power cut
+    ends before this offset, the put counts as lost."""
     unsynced_bytes: int
     """Number of bytes that were acknowledged but not synced when the put was acknowledged."""
 
@@ -92,8 +94,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
             # An empty message is stored first, to find out whether the flush strategy works on the simulated disk.
-            # If the flush strategy does not work on the simulated disk, the empty message fences the store.
-            # No load is run on a fenced store, because a fenced store accepts no messages.
+            # If the flush strategy cannot flush the empty message, the store refuses all later messages, so no load is run.
             with contextlib.suppress(RefusedError):
                 await broker.put([Message(TOPIC, b"")])
 

@@ -55,8 +55,9 @@ class RecoverResult:
     rebuild_s: float
     """Time in seconds of a start that rebuilds missing consume queues and a missing index."""
     rebuild_records_per_s: float
-    """Number of records whose queue units and index entries were rebuilt per second: the number of records, divided by
-    ``rebuild_s`` minus ``after_stop_s``."""
+    """Number of records per second for which a start rebuilds queue units and index entries. The start that rebuilds takes
+    :attr:`rebuild_s`. A start after a clean stop rebuilds nothing, and takes :attr:`after_stop_s`. The number of records is
+    divided by the difference of these two times, which is the time of the rebuild alone."""
     index_lookup_us: float
     """Median duration in µs of a query by key, including reading and checking its messages; 0 if no message has a key."""
     offset_by_time_us: float

@@ -43,8 +43,9 @@ class KeptConsumers:
         self._api = api
         self._path = api.folder.path / "flint" / "consumers"
         self._written = (0, 0)
-        """The numbers of changes of the registrations and of the queue locks at the time when the file of registrations was
-        last written."""
+        """Two counters at the time of the last write of the file with the consumers' registrations: how often the registrations
+        had changed since the broker's start, and how often the queue locks had changed. If a counter has another value now, the
+        file is written again."""
         self._left_out = 0
         self._is_failing = False
         self._next_s = 0.0

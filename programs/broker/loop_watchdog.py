@@ -120,8 +120,7 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # A concurrent stop() sets _stopped before it calls _beat.set().
-            # If clear() undoes the _beat.set() of stop(), the thread still ends, because the thread checks _stopped.
+            # clear() may undo the wake-up by a concurrent stop(). The thread still ends, because stop() first sets a flag.
             if self._stopped:
                 return
             if self._loop.is_closed():

@@ -151,8 +151,8 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Create the consume queues with the factory of the configured dispatcher ``consume_queue``."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        # The consume queues get a FolderContext, because they are created before the store is open.
-        # Dispatchers other than the consume queues are created later, and get a DispatcherContext with the open store.
+        # The consume queues' factory gets a FolderContext (the store's folder), because the store is not open yet.
+        # Factories of other dispatchers run later, and get a DispatcherContext, which has the open store.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

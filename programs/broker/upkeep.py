@@ -47,8 +47,8 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
             register(name, partial(_made, made))
-        # Services stop in reverse order: kept_consumers saves consumers' registrations before held_pulls answers held pulls.
-        # A consumer whose pull was answered may disconnect, and a disconnection removes the consumer's registration.
+        # Services stop in reverse order: kept_consumers stops before held_pulls, to save consumers that are still connected.
+        # When held_pulls stops, it answers held pulls. A consumer that gets an answer may disconnect, and is then not saved.
         register("kept_consumers", partial(_made, KeptConsumers))
         register("statistics", partial(_made, Statistics))
 

@@ -42,7 +42,8 @@ class Connected:
 
 
 NOBODY: Final = ((), "", "", "")
-"""The first four arguments of :class:`Connected` for a group without connected members."""
+"""The arguments ``client_ids``, ``consume_type``, ``message_model`` and ``conflict`` of :class:`Connected` for a consumer group
+without connected members: an empty tuple and three empty strings."""
 
 
 @attrs.define

@@ -146,8 +146,8 @@ class BrokerView:
     config: tuple[Setting, ...] | None
     """The broker's settings; None in a list of brokers, because only a broker's details contain settings."""
     report: BrokerReport | None = None
-    """The broker's report of its last start and its quarantine; None in a list of brokers, and for a broker that is not
-    FlintMQ's."""
+    """Report of the broker about its last start, and about the data that was removed from its store and is kept in the folder
+    ``flint/quarantine``. None in a list of brokers, and for a broker that is not a FlintMQ broker."""
 
 
 @attrs.frozen(kw_only=True)

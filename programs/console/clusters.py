@@ -27,8 +27,8 @@ CHECKED_S: Final = 10.0
 """Seconds for which the brokers' last decision to accept or refuse an account stays valid. Afterwards the brokers are asked
 again."""
 CHECK_WAITED_S: Final = 60.0
-"""Maximum age, in seconds, of the brokers' last decision about an account that a page uses without waiting. If the decision is
-older, the page waits for a new one."""
+"""Age in seconds from which the brokers' last decision to accept or refuse an account is too old for a page of the console.
+With a younger decision, the page is shown immediately. Otherwise, the page waits for a new decision."""
 _ASKED_MAX: Final = 3
 """Maximum number of brokers that are asked whether they accept an account. The first answer decides."""
 

@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
         # If the maximum number of requests is reached, the connection of the slowest request is closed.
-        # The new request is accepted at once, because the task of a closed connection ends soon.
+        # The new request is accepted before the slowest request's task has ended, because closing the connection ends the task.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "flintmq_console"
 FORM_MAX_BYTES: Final = 256 * 1024
-"""Maximum size of a submitted form, in bytes. A form contains names and numbers, and the longest one also an Avro schema."""
+"""Maximum size of a submitted form, in bytes. All forms contain names and numbers. The largest form also contains an Avro
+schema."""
 _FIELDS_MAX: Final = 64
 _MISSING: Final = (
     ResponseCode.TOPIC_NOT_EXIST,

@@ -90,7 +90,8 @@ class Expected:
         """Physical offset of the first record of each queue that began again because its topic was deleted and recreated, keyed
         by queue."""
         self.deleted: dict[str, int] = {}
-        """Physical offset of the newest deletion of each deleted topic, keyed by topic."""
+        """Physical offset of the record with which the broker noted the latest deletion of a topic in the log, keyed by topic.
+        Only deleted topics have an entry."""
         self.key_hashes = array("i")
         self.key_positions = array("q")
         self.key_times_ms = array("q")

@@ -27,7 +27,8 @@ class FileView:
     start: int
     """Position of the file's first byte in the log or queue, in bytes."""
     view: memoryview
-    """The bytes of the whole file or of its first part. ``view.obj`` is the memory map."""
+    """The bytes of the file's memory map: the whole file or its first part. The attribute ``obj`` of this memoryview is the
+    memory map."""
 
     @property
     def size(self) -> int:

@@ -76,7 +76,7 @@ def _check_log(
             size = piece.end - piece.start
             if blank_bytes >= size + BLANK_MIN_BYTES:
                 # A broker ends a log file with a blank if the next record does not fit into the file.
-                # If the record after a blank would have fit into the file, the blank belongs to a larger record, which is lost.
+                # If the record after a blank fits into the blank's space, a larger record caused the blank and was lost.
                 expected.lose(blank_bytes)
             blank_bytes = 0
             for what in _refused_by_readers(piece.record):

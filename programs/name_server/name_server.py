@@ -189,7 +189,7 @@ class NameServer(Service):
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
         # The plugins' sections of the configuration are checked only if the configuration lists plugins.
-        # Without a list of plugins, a section may belong to a plugin that a program passes only to its embedded broker.
+        # If no plugins are listed, unknown sections cause no error, because an embedded broker's plugin may use them.
         if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force

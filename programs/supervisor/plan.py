@@ -151,8 +151,8 @@ def check_single(folder: Path, name: str) -> None:
             )
     if found:
         raise StoreError(
-            f"{folder}: holds the stores of {', '.join(found)}, but not the store of a single broker; start all "
-            f"with --brokers {_count_for(found, name)}, or one broker with --store {folder / found[0]}"
+            f"{folder}: holds the stores of {', '.join(found)}, but not the store of a single broker; start "
+            f"with --brokers {_count_for(found, name)}, or one of them with --store {folder / found[0]}"
         )
 
 

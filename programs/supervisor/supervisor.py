@@ -28,7 +28,8 @@ log = event_log("flintmq.supervisor")
 PAUSES_S: Final = (1.0, 30.0)
 """Minimum and maximum pause before a broker is restarted, in seconds."""
 STEADY_S: Final = 60.0
-"""Seconds of service after which a broker's next restart is made after the minimum pause."""
+"""Time in seconds. If a broker has run for at least this time before it ends, it is restarted after the minimum pause. If it
+ends earlier, the pause before its restart is twice the previous pause, up to the maximum pause."""
 STOP_TIMEOUT_S: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 

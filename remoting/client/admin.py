@@ -221,14 +221,14 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     ) -> None:
         """Delete a subscription group with its retry and dead-letter topics, and with ``remove_offset`` also its offsets.
 
-        With ``address`` the retry and dead-letter topics stay, as with mqadmin, because other brokers can still have the group.
+        If ``address`` is given, the group is deleted at one broker, and its retry and dead-letter topics are kept, because
+        other brokers can still have the group. RocketMQ's tool mqadmin does the same.
         """
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, remove_offset=remove_offset)
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         if address is None:
             for topic in (retry_topic(group), dlq_topic(group)):
-                # A retry or dead-letter topic whose name is too long is deleted only if it exists.
-                # Brokers refuse to delete a topic whose name is longer than TOPIC_MAX_BYTES if the topic does not exist.
+                # Brokers refuse to delete an unknown topic with a too long name, so a too long name is looked up first.
                 if len(topic) <= TOPIC_MAX_BYTES or topic in await self.topic_list():
                     await self.delete_topic(topic, cluster=cluster)
 

@@ -86,7 +86,7 @@ class BrokerPatience:
                     return
                 try:
                     # A broker that refuses the request for the maximum offset is available again, so RefusedError is ignored.
-                    # If the broker also refuses the next pull from the queue, the pull reports the refusal.
+                    # The refused request is not reported, because the next pull fails if the broker also refuses pulls.
                     with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:

@@ -77,8 +77,9 @@ class ClientConnection(asyncio.Protocol):
         :data:`WRITE_BYTES`."""
         self._outgoing_bytes = 0
         self._expiry: asyncio.TimerHandle | None = None
-        """Timer that fails requests whose deadlines have passed. It expires at the earliest deadline of the unanswered
-        requests. If the request for which it was set has been answered since, it expires earlier."""
+        """Timer that fails the requests whose deadlines have passed; None if no timer is set. The timer is set for the earliest
+        deadline of all unanswered requests. If the request with this deadline is answered, the timer is not changed. It then
+        fails no request when it expires, and is set for the next deadline."""
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
@@ -93,8 +94,8 @@ class ClientConnection(asyncio.Protocol):
         self._active_at_s = self._received_at_s = self.loop.time()
         self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
-        """Send time, on the loop's clock, of the first request that timed out since the server last sent a byte; None if no
-        request has timed out since."""
+        """Start of the server's silence, in seconds on the loop's clock: the time at which the first unanswered request was
+        sent. None if no request has timed out after the last byte from the server."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reason = "closed"
 
@@ -173,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
         # If many bytes wait to be written, they are written immediately and not in the next iteration of the event loop.
-        # A sender that never awaits notices a full transport buffer only if waiting bytes are written immediately.
+        # asyncio reports a full write buffer only after a write. Without a report, a sender without ``await`` would not stop.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 

@@ -388,7 +388,7 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # The consumer was closed, so the message is neither consumed nor sent back.
                 except asyncio.CancelledError:
-                    # A listener may have cancelled the task that called it, so the listener gets the messages again later.
+                    # A listener may cancel its worker. The worker's messages are not consumed, so they are queued again later.
                     self._try_later(held, messages)
                     raise
                 except Exception:

@@ -112,7 +112,7 @@ class Iteration:
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            # If the consumer lost the queue while the ``async for`` loop processed the message, ``consumed`` is already done.
+            # If the consumer lost the queue or was closed, the future ``consumed`` is done, and set_result() would raise.
             if not had.consumed.done():
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)

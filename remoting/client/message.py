@@ -302,7 +302,7 @@ def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
 
 
 CUT: Final = "only its beginning was read"
-"""The ``body_error`` of a message whose body :func:`shortened` has cut after its beginning."""
+"""The ``body_error`` of a message of which :func:`shortened` has kept only the first bytes of the body."""
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:

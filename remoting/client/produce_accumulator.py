@@ -114,8 +114,9 @@ class ProduceAccumulator:
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._linger_max_timeout_ms = 2 * linger_ms
-        """Twice the linger time, in ms. If a message has a shorter timeout, its batch does not wait for the whole linger time.
-        The batch is sent at the latest when half of the timeout has passed."""
+        """Timeout, in ms, below which a message shortens the wait of its batch. A batch is sent when half of a message's
+        timeout has passed, so that the other half is left for sending. Timeouts of twice the linger time or more therefore do
+        not shorten the wait."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}
@@ -189,9 +190,8 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # For callers that chose no queue, _leave() has removed the full batch from ``_lanes``. A new batch is started.
-            # For callers that chose a queue, ``_lanes`` keeps the queue's entry until all its batches are sent.
-            # A message for a chosen queue is added to the queue's entry in ``_lanes``.
+            # If the caller chose no queue, the full batch is sent at once, and the message starts a new batch.
+            # If the caller chose a queue, the message is sent after the queue's earlier batches, to keep the queue's order.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -264,8 +264,8 @@ class ProduceAccumulator:
         except Exception as failure:  # Hooks can raise exceptions of any type, so all types are caught.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The task itself removes the topic from ``_unrouted``, because the task's callback runs later.
-        # A message that is sent before the task's callback runs must already use the cached route.
+        # The wait for the topic's route has ended, so the topic is removed from the waiting messages in ``_unrouted``.
+        # If only the callback ended() removed the topic, messages sent in the meantime would still wait, and never be sent.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
@@ -307,8 +307,8 @@ class ProduceAccumulator:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        # The task itself calls _forget(), because the task's callback runs later.
-        # A message for the queue that is sent before the task's callback runs must already start a new batch.
+        # _forget() removes the finished batch of a topic or queue from ``_lanes``, the table of batches that accept messages.
+        # The callback of this task would remove the batch too late: a message added before the callback would never be sent.
         self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
@@ -372,7 +372,7 @@ class ProduceAccumulator:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
             # The request may take until the deadline of the batch's last message.
-            # A timer reports a timeout to the caller of each earlier message of the batch at the message's own deadline.
+            # If a message's deadline is earlier than the request's, a timer reports the timeout to the message's sender.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
@@ -405,7 +405,7 @@ def _copy(failure: Exception) -> Exception:
     An exception that is not a ``FlintError`` is returned unchanged, because it cannot be copied.
     """
     if not isinstance(failure, FlintError):
-        # An exception of a hook cannot be copied, because the arguments of its constructor are not known.
+        # A hook's exception can have any constructor, so it cannot be copied, and all waiting tasks raise the same exception.
         return failure
     copied: FlintError = type(failure).__new__(type(failure), *failure.args)
     copied.__dict__.update(failure.__dict__)

@@ -142,8 +142,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
             consumer_offset: the offset; None: the queue's position, just past the last message that was polled from it.
 
         Raises:
-            ValueError: ``consumer_offset`` is given without ``queue``; or ``queue`` is given without ``consumer_offset``, and
-                is not assigned.
+            ValueError: ``consumer_offset`` is given without ``queue``; or only ``queue`` is given, and this consumer is not
+                assigned the queue.
         """
         if queue is None:
             if consumer_offset is not None:
@@ -201,7 +201,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # Positions of queues that stay assigned are read after the last await, because a poll can change them before.
+            # Positions of queues that stay assigned are read after the last await, because polls may change them during awaits.
             self._replace(
                 {
                     queue: _AssignedQueue(

@@ -42,7 +42,7 @@ def with_timer(
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
     for other in TIMERS & properties.keys():
-        # The property may already contain the same time, because attrs.evolve() copies a message's time and its property.
+        # If attrs.evolve() copied a message, ``properties`` already contains the property for the same time, which is allowed.
         if (other, properties[other]) != (name, str(value)):
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message can have only one time"

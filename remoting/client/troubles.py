@@ -20,8 +20,8 @@ class _Trouble:
     since_s: float
     tell_at_s: float
     pause_s: float = 2 * FIRST_PAUSE_S
-    """Minimum number of seconds between the next log line about the failure and the log line after it. Each repeated log line
-    doubles this number, up to :data:`LONGEST_PAUSE_S`."""
+    """Pause, in seconds, that will follow the next log line about the failure. During the pause, no further line about the
+    failure is logged. Each log line after the first line doubles the pause, up to :data:`LONGEST_PAUSE_S`."""
 
 
 class Troubles:

@@ -157,8 +157,8 @@ class SendQueue:
 
 
 _SOON_S: Final = 0.1
-"""A read of sends is assumed to have waited for the last append if the read came less than this number of seconds after the end
-of the append."""
+"""Time in seconds after the end of an append to the commit log. If send requests are read from a connection within this time,
+they are assumed to have waited in the socket during the append, and fast failure checks the append's duration for them."""
 _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
 
 
@@ -170,8 +170,9 @@ class FastFailure:
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
-        """Reads of sends that are not stored yet: time of the read, number of sends, and duration in seconds of the append
-        before the read."""
+        """Send requests that are not stored yet, as one tuple for each read from a connection: time of the read in seconds,
+        number of send requests, and duration in seconds of the append that ended directly before the read. The duration is 0 if
+        the last append had ended at least :data:`_SOON_S` seconds before the read."""
         self._append_s = 0.0
         self._append_end_s = -_SOON_S
 
@@ -292,8 +293,9 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """First request and encoded answers of each connection. Single sends and batches of a connection are separate items.
-        All requests of an item have the same code, because a client uses only one code for single sends."""
+        """Pairs of the first request of a connection and the encoded answers that the connection gets. A connection with single
+        sends and batches has one pair for its single sends and another pair for its batches. All requests of a pair have the
+        same request code, because a client uses only one code for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)
@@ -467,7 +469,7 @@ class SendMessageProcessor:
                         yield
         except Exception as error:
             # An exception in the check of sends is a defect of the broker.
-            # After the exception, all sends that were checked together are refused, and none of their messages is stored.
+            # If the check of one send raises an exception, all sends checked with it are refused, and no message is stored.
             log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -516,7 +518,7 @@ class SendMessageProcessor:
         except Exception as error:
             if not isinstance(error, RefusedError):
                 # An exception other than RefusedError is a defect of the broker.
-                # Each send of a failed append is refused, so that each client gets an answer and no message is acknowledged.
+                # If an append to the log fails, the sends of its messages are refused, so that no client waits for an answer.
                 log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))

@@ -51,7 +51,8 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
             # The codec number of JSON is 0, so the header word of a JSON header equals the header's length.
-            # With a codec other than JSON, the header word is larger than any frame, so the general decoder reads the frame.
+            # In frames of other codecs, the highest byte of the header word is not 0, so the word is at least 16 MiB.
+            # No frame is longer than 16 MiB, so the general decoder reads frames whose header word is at least 16 MiB.
             end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:

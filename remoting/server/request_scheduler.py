@@ -68,8 +68,9 @@ class RequestScheduler:
         self._single: Queues = {}
         """Queues with a single postponed request, keyed by peer. These queues are served first."""
         self._new: Queues = {}
-        """Queues with several postponed requests, none of which was answered yet, keyed by peer. These queues are served after
-        the queues with a single request."""
+        """Queues of connections with several postponed requests, none of which was answered yet, keyed by peer. A request is
+        postponed to a later iteration of the event loop if an earlier answer would delay the requests of other peers. These
+        queues are served after the queues with a single request."""
         self._waiting: Queues = {}
         """Queues from which a postponed request was already answered, keyed by peer. These queues are served after the queues
         from which no request was answered yet."""
@@ -82,8 +83,9 @@ class RequestScheduler:
         self._is_marked = False
         """Whether the current time slice for encrypted connections began in this iteration of the event loop."""
         self._started_s = -1.0
-        """Start, in seconds, of the time slice in which the last coroutine of a postponed request was started; -1 before the
-        first coroutine."""
+        """Start of a time slice, in seconds of the scheduler's clock: the latest slice in which the server started a coroutine
+        to answer a request. No other request with a possibly long answer begins in this slice. The value is -1 before the first
+        coroutine."""
         self._is_started = False
 
     def __len__(self) -> int:
@@ -206,8 +208,8 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # The duration of the latest reading of sockets is subtracted from the slice of time for the handling of requests.
-            # A reading in an earlier iteration of the event loop is not subtracted from the slice of time.
+            # A reading of sockets that ended more than _LEAST_S ago belongs to an earlier iteration of the event loop.
+            # SLICE_S limits the work of one iteration, so the reading of an earlier iteration is not subtracted from SLICE_S.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False

@@ -350,7 +350,8 @@ class SocketListener:
         self._make_protocol = make_protocol
         self._retry: asyncio.TimerHandle | None = None
         self._is_told = False
-        """Whether a warning that connections wait to be accepted was logged since a connection was last accepted."""
+        """Whether the warning that connections wait to be accepted was already logged. While this is True, the warning is not
+        logged again. The next accepted connection sets it to False."""
         sock.setblocking(False)
         sock.listen(backlog)
         self._listen()

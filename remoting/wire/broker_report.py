@@ -43,10 +43,11 @@ class StartReport(PlainBody):
     """Physical offset from which the start wrote the log to disk again, because a sync of these bytes may have failed; None if
     it wrote nothing again."""
     dispatched_from_offset_bytes: int = 0
-    """Physical offset from which the start dispatched records again to all dispatchers."""
+    """Physical offset from which the broker, at its last start, dispatched the records of the log again to all dispatchers."""
     indexed_from_offset_bytes: int | None = None
-    """Physical offset of the first record before ``dispatched_from_offset_bytes`` that the start indexed again, because the
-    index lacked the record; None if the index lacked no record before that offset."""
+    """Physical offset of the first record that the index lacked when the broker last started, if this record is before the
+    offset :attr:`dispatched_from_offset_bytes`. The broker indexed this record and the later records again. None if the index
+    had all records before :attr:`dispatched_from_offset_bytes`."""
     recovery_ms: int = 0
     catch_up_ms: int = 0
     """Time that dispatchers took to catch up with the log after the recovery, in ms."""

@@ -355,7 +355,7 @@ def escape_as_fastjson(document: bytes) -> bytes:
     fastjson writes upper-case hex digits, and escapes DEL to U+009F, U+2028 and U+2029.
     """
     if document.isascii() and b"\\u" not in document and b"\x7f" not in document:
-        # An ASCII document without \u and DEL needs no change. This check takes a tenth of the regular expression's time.
+        # fastjson changes nothing in ASCII text without \u and DEL. The regular expression would take ten times as long.
         return document
     if _FASTJSON_DIFFERS.search(document) is None:
         return document

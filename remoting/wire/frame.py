@@ -43,8 +43,9 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
         self._pending = bytearray()
         self._needed_bytes = 0
-        """Number of bytes that ``_pending`` must contain before the incomplete frame or length field is complete; 0 if
-        ``_pending`` is empty."""
+        """Number of bytes that the buffer must contain before the decoder can continue; 0 if the buffer is empty. If the buffer
+        has only a part of a length field, this is the size of the length field. Otherwise, this is the size of the incomplete
+        frame, including its length field."""
 
     @property
     def pending_bytes(self) -> int:

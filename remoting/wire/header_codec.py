@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.typed_json import Long as Long
 else:
     # Unlike Java, msgspec accepts "1.0" and "1e3" as integers if float is not an alternative.
-    # With float as an alternative, msgspec reads "1.0" and "1e3" as floats, which the bounds of _NEVER always reject.
+    # With float as an alternative, msgspec reads "1.0" as a float. No float is >= 1 and <= -1, so msgspec rejects "1.0".
     # If msgspec has rejected a number, parse_int() or parse_long() reads the number's text as Java does.
     _NEVER = Annotated[float, msgspec.Meta(ge=1, le=-1)]
     Int = typed_json.Int | _NEVER

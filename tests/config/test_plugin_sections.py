@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_the_error_about_a_misspelled_key_names_the_key_if_the_setting_may_be_text_or_a_section() -> None:
+def test_the_error_about_a_misspelled_key_in_a_plugin_section_suggests_the_correct_key() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

@@ -59,7 +59,7 @@ def test_the_settings_for_plugins_and_flush_strategy_and_store_path_cannot_be_ch
         evolve(BrokerConfig(), {name: "x"})
 
 
-def test_runtime_changes_accept_rocketmqs_names_and_dotted_names() -> None:
+def test_settings_can_be_changed_at_run_time_by_their_rocketmq_name_or_by_their_dotted_name() -> None:
     """mqadmin sends RocketMQ's names, our own tools the dotted ones."""
     config = BrokerConfig()
     changed = evolve(
@@ -99,7 +99,7 @@ def test_invalid_runtime_changes_are_refused(changes: dict[str, str]) -> None:
         evolve(BrokerConfig(), changes)
 
 
-def test_the_name_server_has_a_separate_list_of_changeable_settings() -> None:
+def test_the_listen_port_of_a_running_name_server_cannot_be_changed() -> None:
     """listenPort is shown and not changed; seconds stay seconds."""
     config = evolve_namesrv(NamesrvConfig(), {"orderMessageEnable": "true", "serverChannelMaxIdleTimeSeconds": "60"})
     assert (config.order_message_enable, config.idle_timeout_ms) == (True, 60_000)

@@ -84,7 +84,7 @@ def test_formatted_sizes_and_durations_parse_to_the_same_value(value: int) -> No
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_parsed_as_a_size_duration_or_integer_or_raises_config_error(text: str) -> None:
+def test_each_parser_returns_an_integer_or_raises_a_config_error_for_any_text(text: str) -> None:
     """Nothing but ConfigError may escape from what an operator types."""
     for parse in (parse_size, parse_duration, parse_integer):
         with contextlib.suppress(ConfigError):

@@ -135,7 +135,7 @@ def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> Non
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_the_check_of_log_calls_reports_a_call_without_literal_id_literal_text_or_named_values(
+def test_logging_calls_with_a_computed_event_id_or_text_or_with_unnamed_values_are_reported(
     found: Any, call: str, fault: str
 ) -> None:
     """The page, and what programs look for, follow from the calls."""

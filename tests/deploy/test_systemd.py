@@ -68,7 +68,7 @@ def test_systemd_reports_a_misspelled_key_in_a_unit(tmp_path: Path) -> None:
 
 @needs_systemd
 @every_unit
-def test_systemd_rates_the_exposure_of_a_unit_at_most_1_5(unit: Path, tmp_path: Path) -> None:
+def test_systemd_analyze_reports_a_low_security_exposure_for_every_unit(unit: Path, tmp_path: Path) -> None:
     """At most 1.5 of 10 by systemd's own measure: the network, which it needs, is most of that."""
     done = analyzed("security", "--offline=true", "--no-pager", "--threshold=15", put(unit, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

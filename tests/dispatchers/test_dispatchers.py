@@ -136,7 +136,7 @@ def test_every_built_in_dispatcher_is_tested_with_the_test_kit_for_dispatchers()
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_filters_give_three_different_bit_maps_for_the_sample_records_of_the_dispatcher_test_kit() -> None:
+def test_sample_records_for_dispatcher_tests_do_not_all_match_the_same_consumer_filters() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())

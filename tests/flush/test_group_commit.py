@@ -82,7 +82,7 @@ def test_the_default_deadline_of_a_waiter_is_exactly_five_seconds(
     assert service.statistics().timeouts == 1
 
 
-def test_several_waiters_added_to_an_idle_deadline_watcher_wake_it_only_once(log: FakeLog, clock: ManualClock) -> None:
+def test_several_new_flush_requests_wake_the_timeout_thread_only_once(log: FakeLog, clock: ManualClock) -> None:
     """A wake-up per append would cost a thread switch per append."""
     waiters = PendingWaiters()
     watcher = DeadlineWatcher(FlushContext(log, clock, None, None), waiters)
@@ -99,9 +99,7 @@ def test_several_waiters_added_to_an_idle_deadline_watcher_wake_it_only_once(log
     assert woken == [True, True]
 
 
-def test_the_deadline_of_a_waiter_added_while_the_deadline_watcher_becomes_idle_is_not_missed(
-    log: FakeLog, clock: ManualClock
-) -> None:
+def test_a_flush_request_that_arrives_during_a_timeout_check_still_times_out(log: FakeLog, clock: ManualClock) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""
 
     class Gap(PendingWaiters):

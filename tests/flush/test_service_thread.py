@@ -92,7 +92,7 @@ def test_wakeups_from_many_threads_never_raise() -> None:
     assert not errors
 
 
-def test_stopping_a_flush_thread_ends_a_pause_inside_a_round() -> None:
+def test_stopping_a_flush_thread_interrupts_a_sleep_in_its_method_run_once() -> None:
     """A strategy that lets time pass in a round must not delay the stop by it."""
 
     class Pausing(Counting):

@@ -138,7 +138,7 @@ def test_sends_after_a_large_message_batch_are_stored_in_the_order_in_which_they
     assert offsets == [start + more for start in (first, second) for more in (0, MEMBERS, MEMBERS + 1, MEMBERS + 2)]
 
 
-def test_an_error_while_a_large_batch_is_checked_fails_only_requests_from_the_same_socket_read(
+def test_an_error_in_checking_a_large_batch_does_not_fail_a_request_that_arrives_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found out between two turns, where no caller is left to hear of it."""

@@ -39,7 +39,7 @@ def outcome(address: str, data: bytes) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_answers_valid_requests_or_closes_the_connection_after_mutated_requests(
+def test_a_server_that_received_mutated_requests_still_answers_valid_requests(
     fuzz_frames: int, fuzz_seed: int, tmp_path: Path
 ) -> None:
     """A broker and a name server in threads of their own, reading what really comes in one read."""

@@ -150,7 +150,7 @@ def test_a_rebuilt_index_equals_that_of_rocketmq(clean: Any, tmp_path: Path) -> 
     assert [after[name] for name in sorted(after)] == [before[name] for name in sorted(before)]
 
 
-def test_consume_queues_index_and_checkpoint_are_read_with_the_values_that_rocketmq_reads(
+def test_flintmq_and_rocketmq_read_equal_values_from_consume_queues_and_indexes_and_checkpoints(
     clean: Any, tmp_path: Path
 ) -> None:
     """Units, index headers and the checkpoint's three times, through the objects that read them."""

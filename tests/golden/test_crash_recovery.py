@@ -274,7 +274,7 @@ def index_files(files: dict[str, bytes]) -> list[bytes]:
     return [raw for name, raw in sorted(files.items()) if name.startswith("index")]
 
 
-def test_a_start_zeroes_queue_units_of_records_missing_from_the_log_if_there_is_no_abort_file(
+def test_a_starting_broker_zeroes_consume_queue_units_whose_records_are_missing_from_the_log(
     crash: Any, tmp_path: Path
 ) -> None:
     """The log lost its last record without a crash being noticed; its unit must not be taken for the next record's."""

@@ -41,7 +41,7 @@ def signed(wire: Wire, code: int, fields: dict[str, str] | None = None, body: by
     return wire.ask(code, sent, body)
 
 
-def test_requests_change_access_control_accounts_and_each_change_is_audited(
+def test_accounts_can_be_changed_by_requests_and_each_change_is_written_to_the_audit_log(
     configure: Callable[..., Any],
     accounts: Path,
     connect: Callable[[Any], Wire],

@@ -40,7 +40,7 @@ async def told(name_server: str) -> str:
     return address
 
 
-def test_routes_contain_the_host_to_which_the_client_connected_if_advertised_host_is_client(tmp_path: Path) -> None:
+def test_a_broker_can_advertise_the_host_through_which_the_client_reached_the_name_server(tmp_path: Path) -> None:
     """Any address of 127.0.0.0/8 is this machine's, as the addresses of several networks would be."""
 
     async def run() -> None:

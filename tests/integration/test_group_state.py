@@ -194,7 +194,7 @@ async def join(admin: AdminClient, group: str, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_administration_tools_show_the_same_lag_member_count_and_state_of_a_group(
+def test_all_administration_tools_show_the_same_lag_and_member_count_and_state_of_a_group(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Online, without an offset, offline, with offsets in some queues, broadcasting, unknown; then one broker is down."""

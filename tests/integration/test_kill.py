@@ -74,7 +74,7 @@ def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_group_com
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_group_commit_100_times(tmp_path: Path) -> None:
+def test_a_broker_with_group_commit_loses_no_acknowledged_message_if_it_is_killed_100_times(tmp_path: Path) -> None:
     """The promise of group commit at a hundred random moments, rolls of files and starts among them."""
     kills = int(os.environ.get("FLINTMQ_KILLS", "100"))
     kill_again_and_again(tmp_path / "store", kills, "flush.strategy=group_commit")
@@ -89,7 +89,7 @@ def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_flush_rea
 @pytest.mark.slow
 @pytest.mark.longest
 @pytest.mark.timeout(300)
-def test_no_acknowledged_message_is_lost_if_sigkill_ends_a_broker_with_flush_real_time_30_times(tmp_path: Path) -> None:
+def test_a_broker_with_flush_real_time_loses_no_acknowledged_message_if_it_is_killed_30_times(tmp_path: Path) -> None:
     """More kills hit more moments of a write than the short test does."""
     kill_again_and_again(tmp_path / "store", 30, "flush.strategy=flush_real_time")
 

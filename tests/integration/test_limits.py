@@ -59,7 +59,7 @@ def heartbeat(client_id: str = "c", consumers: list[Any] | None = None, producer
     ).encode()
 
 
-def test_default_settings_of_connection_buffer_and_frame_limits_equal_the_limits_in_the_code() -> None:
+def test_the_default_limits_for_connections_and_buffers_and_frames_equal_constants_in_the_code() -> None:
     """The limit tells the reason, the setting's default is its number."""
     listen = BrokerConfig().listen
     assert listen.max_connections_per_address == limits.CONNECTIONS_PER_ADDRESS_MAX < listen.max_connections

@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_every_odd_test_frame_has_a_reaction_recorded_from_a_real_rocketmq_broker() -> None:
+def test_the_behavior_of_a_real_rocketmq_broker_is_recorded_for_every_test_frame() -> None:
     """The comparison with the real broker would prove little if its recording were cut."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350

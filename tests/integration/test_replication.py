@@ -218,7 +218,7 @@ def test_a_sync_master_acknowledges_only_replicated_messages(tmp_path: Path, con
 
 
 @pytest.mark.parametrize(("compat", "code"), [("safe", 11), ("strict", 0)])
-def test_send_back_and_end_transaction_report_a_missing_slave_unless_compat_is_strict(
+def test_a_sync_master_reports_a_missing_slave_if_a_consumer_sends_a_message_back(
     tmp_path: Path, connect: Connect, compat: str, code: int
 ) -> None:
     """A send-back and the end of a transaction are promised what a send is promised; RocketMQ's success is a setting."""

@@ -196,7 +196,9 @@ def test_a_delayed_message_stays_in_its_trace(site: EmbeddedBroker, wire: Wire, 
     )  # of the client's send
 
 
-def test_a_timer_message_stays_in_its_trace(site: EmbeddedBroker, wire: Wire, collector: Collector) -> None:
+def test_a_span_of_a_timer_message_contains_the_delivery_time_of_the_message(
+    site: EmbeddedBroker, wire: Wire, collector: Collector
+) -> None:
     """Its spans name the time of delivery, so that the wait is not taken for a delay."""
     due_ms = site.clock.now_ms() + 5_000
     put(wire, TIMER_DELIVER_MS=str(due_ms))

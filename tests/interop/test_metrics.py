@@ -97,7 +97,7 @@ def answered(told: dict[str, Told]) -> set[tuple[str, ...]]:
     return {tuple(dict(labels)[name] for name in names) for labels in told["rocketmq_rpc_latency_milliseconds"].figures}
 
 
-def test_metric_names_types_and_labels_are_those_of_rocketmq_5(tmp_path: Path) -> None:
+def test_metrics_have_the_same_names_and_types_and_labels_as_in_rocketmq_5(tmp_path: Path) -> None:
     """A dashboard for RocketMQ 5 must not need a second version for FlintMQ."""
     jars_of(JAVA_53)
     (port,) = free_ports(1)

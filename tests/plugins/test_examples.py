@@ -150,7 +150,7 @@ def test_the_adaptive_flush_example_passes_the_conformance_checks_for_flush_stra
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_example_flush_strategy_direct_flush_runs_in_a_broker(tmp_path: Path) -> None:
+def test_a_broker_can_store_a_message_with_the_example_plugin_direct_flush(tmp_path: Path) -> None:
     """It needs the transient store pool, which the broker makes from the strategy's own settings."""
     settings = [
         f"store.path={tmp_path / 'store'}",

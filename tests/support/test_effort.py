@@ -15,7 +15,7 @@ def test_parametrized_cases_outside_the_default_selection_are_marked_slow_and_ke
     assert slow == [[], ["slow"], [], ["slow"]]
 
 
-def test_naming_an_unknown_case_as_a_default_case_of_a_parametrized_test_raises_value_error() -> None:
+def test_choosing_a_nonexistent_test_case_to_run_by_default_raises_value_error() -> None:
     """Else a test whose only default case was renamed would run with ``--slow`` alone."""
     with pytest.raises(ValueError, match="'gone'"):
         first(["gone"], ["a"])

@@ -12,7 +12,7 @@ def test_a_replay_repeats_all_recorded_random_choices_and_chooses_0_after_the_la
     assert [again.below(10) for _ in range(20)] == made[:15] + [0] * 5
 
 
-def test_a_choice_with_a_probability_of_0_percent_records_no_decision() -> None:
+def test_an_event_with_a_probability_of_0_percent_never_happens() -> None:
     choices = Choices(1)
     assert not any(choices.happens(0) for _ in range(100))
     assert choices.made == []

@@ -221,7 +221,7 @@ def test_a_restarted_broker_keeps_its_messages_its_address_and_its_clients(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_delayed_messages_are_delivered_at_their_time_after_a_crash_a_network_cut_and_a_full_disk(
+def test_delayed_messages_are_delivered_on_time_despite_a_crash_or_a_network_cut_or_a_full_disk(
     tmp_path: Path, strategy: str
 ) -> None:
     """Faults and the clock in one test: advance() comes back whatever is broken, and what was synced comes at its time."""

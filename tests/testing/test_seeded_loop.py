@@ -36,7 +36,7 @@ def test_different_seeds_give_many_orders_of_tasks() -> None:
     assert len(orders) > 30
 
 
-def test_a_seeded_loop_with_an_empty_list_of_recorded_choices_runs_tasks_in_asyncio_order() -> None:
+def test_a_seeded_loop_without_random_choices_runs_tasks_in_the_same_order_as_asyncio() -> None:
     assert SeededLoop(Choices(recorded=[])).run(_workers(8)) == asyncio.run(_workers(8))
 
 

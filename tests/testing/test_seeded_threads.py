@@ -37,7 +37,7 @@ def loop() -> SeededLoop:
     return SeededLoop(Choices(1))
 
 
-def test_a_service_without_an_interval_runs_on_a_seeded_event_loop_only_after_a_wakeup(
+def test_a_service_that_waits_without_a_timeout_runs_only_after_a_wakeup_call(
     loop: SeededLoop,
 ) -> None:
     service = Service(loop)
@@ -72,7 +72,7 @@ def test_a_service_on_a_seeded_event_loop_starts_no_round_before_its_pause_has_e
     loop.run(main())
 
 
-def test_an_ended_service_on_a_seeded_loop_runs_no_more_rounds(loop: SeededLoop) -> None:
+def test_a_service_in_a_simulation_does_not_run_again_after_it_has_ended(loop: SeededLoop) -> None:
     service = Service(loop, wait_s=0.01)
 
     async def main() -> None:

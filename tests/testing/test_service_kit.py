@@ -98,7 +98,7 @@ class Counts:
         self.position = position
 
 
-def test_check_service_accepts_a_broker_service_that_follows_every_rule() -> None:
+def test_a_broker_service_that_follows_every_rule_passes_the_service_check() -> None:
     """Every part of a service that the port names is there."""
     check_service(Counts)
 
@@ -176,7 +176,7 @@ async def _later(*_arguments: object) -> Any:
         ({"follow": _spoils}, "a refused follow changes nothing"),
     ],
 )
-def test_check_service_reports_the_rule_that_a_faulty_broker_service_breaks(
+def test_the_check_of_a_broker_service_states_the_rule_that_the_service_violates(
     broken: Mapping[str, object], rule: str
 ) -> None:
     """An author reads what to mend, not a broker that does not stop."""

@@ -120,7 +120,7 @@ def test_a_comparison_reads_the_results_printed_by_external_load_generators(
 
 
 @pytest.mark.slow
-def test_a_comparison_adds_rates_of_simultaneous_load_generators_and_reports_ratios_to_two_brokers(
+def test_a_benchmark_comparison_adds_the_rates_of_load_generators_that_run_at_the_same_time(
     tool: RunTool, name_server: str, tmp_path: Path
 ) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
@@ -151,14 +151,14 @@ def test_a_comparison_adds_rates_of_simultaneous_load_generators_and_reports_rat
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_the_benchmark_comparison_refuses_java_client_rows_if_the_client_option_is_not_given(tool: RunTool) -> None:
+def test_a_benchmark_of_the_java_client_is_refused_if_no_command_for_that_client_is_given(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2
     assert "--client" in outcome.err
 
 
-def test_the_benchmark_comparison_refuses_unknown_rows(tool: RunTool) -> None:
+def test_a_comparison_of_an_unknown_benchmark_is_refused(tool: RunTool) -> None:
     """The error about a misspelled row names the existing rows."""
     outcome = tool("bench_compare", "--rows", "send-5x5")
     assert outcome.code == 2

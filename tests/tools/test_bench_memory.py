@@ -13,7 +13,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "bench_memory.py"
 
 
 @pytest.mark.slow
-def test_the_memory_benchmark_measures_growth_for_topics_queues_connections_and_messages() -> None:
+def test_the_memory_benchmark_measures_the_cost_of_each_topic_and_queue_and_connection() -> None:
     """A row whose work was not done, or was done before its first figure, would show no growth."""
     few = ["--topics", "40", "--queues", "4", "--connections", "80", "--groups", "40", "--messages", "20000"]
     done = subprocess.run([sys.executable, TOOL, *few], capture_output=True, text=True, timeout=100, check=False)

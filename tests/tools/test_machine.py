@@ -38,7 +38,7 @@ def machine() -> ModuleType:
         ("async def f():\n    await get_running_loop().run_in_executor(None, g)", "run_in_executor"),
     ],
 )
-def test_the_check_of_simulated_code_finds_uses_of_the_real_clock_randomness_or_threads(
+def test_the_lint_check_finds_code_that_uses_the_real_clock_or_real_randomness_or_real_threads(
     machine: ModuleType, source: str, found: str
 ) -> None:
     for path in ("core/a.py", "remoting/client/a.py", "programs/broker/a.py"):

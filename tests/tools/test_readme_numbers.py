@@ -41,7 +41,7 @@ def test_each_row_of_the_readme_table_shows_the_median_ratio_and_the_interval_of
     assert low < 0.36 < 0.5 < high
 
 
-def test_a_readme_row_for_several_benchmark_rows_shows_their_ratio_but_no_messages_per_second(
+def test_a_readme_row_that_summarizes_several_benchmarks_shows_a_ratio_but_no_message_rate(
     numbers: ModuleType,
 ) -> None:
     """Rates of different loads have no mean that says anything."""

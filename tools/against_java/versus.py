@@ -72,8 +72,8 @@ class Setting:
     client: str = ""
     """Command that runs the Java client (see :mod:`.outside`)."""
     generator: str = ""
-    """Command that runs a load generator for the rows that measure sends. The generator uses less processor time than FlintMQ's
-    load generator."""
+    """Command that runs a load generator for the measurements of single sends; empty to use FlintMQ's load generator. The
+    command's load generator uses less processor time than FlintMQ's."""
     generators: int = 1
     """Number of load generators that send at the same time. If there are several brokers, each generator sends to one of the
     brokers."""
@@ -91,7 +91,7 @@ class RowSpec:
     ours_only: bool = False
     """Whether the row measures only FlintMQ, because RocketMQ has no counterpart."""
     needs_client: bool = False
-    """Whether the Java client makes the load of the row."""
+    """Whether RocketMQ's Java client sends or pulls the messages of this measurement, in place of a load generator."""
 
 
 def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting, Side], Figures]:

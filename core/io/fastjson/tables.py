@@ -63,8 +63,8 @@ def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
     """Return a table's rows as JSON text, indented like the rows of a table in a configuration file of RocketMQ."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
-        # Removing the space after each colon would change a string that contains a quote or begins with a colon.
-        # If a string contains a quote or begins with a colon, the slower dumps_pretty() writes the table.
+        # The fast path removes the space after each colon, which would change a string that has a quote or begins with a colon.
+        # dumps_pretty() is slower than the fast path, but keeps a string that has a quote or begins with a colon unchanged.
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')

@@ -31,7 +31,8 @@ class Life:
 
     topic: str
     queue_id: int | None
-    """Id of the queue whose messages begin at the physical offset ``begin``; None for all queues of the topic."""
+    """Id of the only queue whose messages begin at the physical offset :attr:`begin`, because earlier messages of the queue
+    were deleted. None if this is true of all queues of the topic."""
     begin: int
     """Physical offset at which the messages of the recreated topic begin. Messages before this offset were deleted."""
 
@@ -59,8 +60,8 @@ class RowFilter:
     queue_offset: Range = ANY
     physical_offset: Range = ANY
     lives: tuple[Life, ...] = ()
-    """Beginnings of recreated topics and queues. Messages that were stored in such a topic or queue before its beginning are
-    not accepted."""
+    """Physical offsets at which the messages of recreated topics and queues begin in the log. A message of such a topic or
+    queue that is before this offset in the log is not accepted, because it was deleted with the old topic."""
     without: tuple[RowFilter, ...] = ()
     """Filters whose topics and queues are excluded: a message that matches one of these filters is not accepted."""
 

@@ -32,7 +32,8 @@ class FeederState(enum.Enum):
 
     STARTING = "starting"
     FOLLOWING = "following"
-    """At most ``queue_bytes`` bytes of the log wait to be copied to the landing zone."""
+    """State in which the copy in the landing zone is near the log's end: at most ``queue_bytes`` bytes of the log (a setting)
+    have not been copied yet."""
     CATCHING_UP = "catching_up"
     """More than ``queue_bytes`` bytes of the log wait to be copied to the landing zone."""
     RETRYING = "retrying"

@@ -52,8 +52,8 @@ class Lander:
         self._start = begin_offset_bytes if committed is None else committed
         """Start of the log range that the next commit covers, as a physical offset."""
         self._at = self._start
-        """Physical offset at which reading the log continues. This offset is larger than ``_start`` if the bytes from
-        ``_start`` to this offset have no row."""
+        """Physical offset at which the next read of the log begins. It is greater than the start of the next commit's range,
+        :attr:`_start`, if the lander has read bytes after this start but has found no row in them for the landing zone."""
         self._unsettled = False
 
     @property

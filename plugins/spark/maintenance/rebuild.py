@@ -84,8 +84,9 @@ class Rebuilt:
     units: int
     queues: int
     sequential_queues: tuple[str, ...]
-    """Queues whose queue offsets have gaps or repeats. The broker's own code rebuilt these queues one message after the
-    other."""
+    """Queues whose queue offsets have gaps or repeats, or whose topic was deleted. Parallel tasks cannot compute the positions
+    of the units in such a queue. The rebuild therefore dispatched the queue's messages one after the other in the order of the
+    log, as a broker does. An element is a text ``topic/queue id``."""
     keys: int
     index_files: int
     log_ends_at: int
@@ -203,7 +204,7 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-            # Queues of deleted topics have no folder in the rebuilt store, so they are removed from ``irregular``.
+            # Queues of deleted topics are not rebuilt, and have no folder, so they are left out of the check and the report.
             irregular = frozenset(key for key in irregular if self._folder(key).exists())
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)

@@ -56,8 +56,8 @@ class QueueRun:
     first: int
     """Queue offset of the first message of the queue in the piece."""
     is_run: bool
-    """Whether the queue offset increases by one from each message of the queue in the piece to the next. If not, the task
-    writes no units of the queue."""
+    """Whether the queue's messages in this piece of the log have consecutive queue offsets. If the queue offsets have gaps or
+    repeats, the task writes no consume queue units of this queue."""
     count: int = 0
     units: list[bytes] = attrs.field(factory=list)
     """Consume queue units of the queue that the task has not written yet."""
@@ -231,8 +231,9 @@ class IndexTask:
     slots: int
     entries: int
     keys: tuple[KeySlice, ...]
-    """Slices of the index keys, in the order of the log. An index file has at most ``entries - 1`` keys, because entry 0 is
-    never used."""
+    """Slices of files of index keys, in the order of the log. Together, the slices contain the keys that the task writes to the
+    index file. These are at most :attr:`entries` - 1 keys: the index file has :attr:`entries` entries, one for each key, but
+    entry 0 is never used."""
 
     @property
     def size(self) -> int:

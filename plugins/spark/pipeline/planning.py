@@ -160,8 +160,8 @@ def first_words(error: BaseException) -> str:
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # If a stream's source cannot be created, PySpark 4.3 adds the error "cannot access local variable" to the real error.
-    # The error "cannot access local variable" is removed, because users need to see only the real error.
+    # If a stream reader cannot be created, PySpark 4.3 calls reader.stop(), which raises "cannot access local variable".
+    # PySpark's error "cannot access local variable" is skipped, because only the error before it explains the failure.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]

@@ -155,7 +155,7 @@ class BoundSink:
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
         if isinstance(sink, ConsoleSink):
             # With Spark Connect, only the server can print the rows of a stream, so Spark's own console sink is used.
-            # Without Spark Connect, _into() is not called for a console sink, because this process prints the sink's rows.
+            # Without Spark Connect, console_batches() prints a stream's rows in this process without Spark's console sink.
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:

@@ -144,10 +144,11 @@ class Unread:
     start: int
     end: int
     read: tuple[Choice, ...]
-    """Choices of topics and queues for which the query has already read this part of the log."""
+    """Sets of topics and queues that the query has already read between the physical offsets :attr:`start` and :attr:`end` of
+    the log. The query's options chose each of these sets at an earlier time."""
     known: tuple[Choice, ...] = ()
-    """Choices of topics and queues for which the query has read the part of the log that precedes this part. For these
-    choices, the query knows the positions in the queues."""
+    """Choices of topics and queues for which the query has already read messages that are before :attr:`start` in the log. For
+    these choices, the query knows its position in each queue, and can detect that messages were deleted before it read them."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:

@@ -236,11 +236,12 @@ class StoreOffset:
     queue_ends: QueueLimits = attrs.field(factory=dict)
     """Queue offset at which a batch read ends in each queue, keyed by topic and queue id."""
     starts_until: int = _INT64_MAX
-    """Physical offset from which on :attr:`queue_starts` no longer applies, because a topic that was recreated later could have
-    the same queue offsets."""
+    """Physical offset up to which :attr:`queue_starts` limits the read: the end of the log when the query began. After this
+    offset, all messages are read. If a topic is deleted and recreated after the query began, its new messages may have smaller
+    queue offsets than :attr:`queue_starts`, and must still be read."""
     choice: Choice | None = None
-    """Choice of the queues that the query reads. None if the query is not a stream, or if an earlier version of FlintMQ wrote
-    the offset."""
+    """Topics and queues that the query's options choose. None if the query is not a stream. None also if this offset comes from
+    a checkpoint of an earlier version of FlintMQ, which did not record the chosen topics and queues."""
     read: tuple[Stretch, ...] = ()
     """The parts of the log that were read, each with the topics and queues that were read in it; empty if the stream's options
     always chose the same topics and queues."""

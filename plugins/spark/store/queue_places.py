@@ -1,4 +1,5 @@
-"""Converts positions in a store's log to queue offsets and back, to move a query between files and brokers."""
+"""Converts positions in a store's log to queue offsets and back. A query that has read from files can then continue to read
+from brokers, and vice versa."""
 
 from __future__ import annotations
 

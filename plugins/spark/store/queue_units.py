@@ -178,7 +178,7 @@ class QueueUnits:
                 wanted = (units.size > 0) & (units.size != FILLER_SIZE)
                 if tags_codes is not None:
                     # A tags code up to MAX_ADDRESS may be the address of a consume queue extension entry with the tag's hash.
-                    # Units with a tags code up to MAX_ADDRESS are kept, because no extension entries are read to compare tags.
+                    # Units that may refer to an extension entry are kept, because their tags are unknown without the entry.
                     wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
                 found.append(units if wanted.all() else units.chosen(wanted))
         return Units.joined(found)

@@ -51,8 +51,9 @@ BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
 """Minimum size in bytes of a range of the log in which messages are found by consume queues. For a smaller range, reading all
 records of the log is faster."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Minimum size in bytes of a part of the log without messages for the stream that an empty batch skips, so that later batches
-do not search this part again."""
+"""Number of bytes of the log, for streams whose topics have few messages. If a stream finds no message of its topics in the
+next bytes of the log, and these are at least this number of bytes, an empty batch moves the stream's offset past them. Later
+batches then do not search these bytes again."""
 COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum number of bytes of the log that are read to count unread messages, if the consume queues do not have all messages."""
 _ALL: Final = 2**63 - 1
@@ -175,7 +176,7 @@ class StoreTransport:
     def close(self) -> None:
         """Do nothing: the transport that reads a store's files keeps no file open."""
 
-    # --- methods that plan and read the tasks of a read ---
+    # --- methods that plan Spark's tasks, and read messages in a task ---
 
     def narrowed(self, bounds: Bounds) -> StoreTransport:
         return StoreTransport(self.options, bounds)
@@ -191,7 +192,8 @@ class StoreTransport:
         parts: list[StorePart] = []
         for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
             rows = self._rows(choice, part.read)
-            # Offsets from older versions of FlintMQ have no history_from, so the oldest possible position is used.
+            # Older FlintMQ versions did not record where a batch of previously excluded messages begins (``history_from``).
+            # Without ``history_from``, a batch of previously excluded messages begins at its first possible log position.
             oldest = 0 if part.start else view.log.start
             low = max(part.start, oldest if last.history_from is None else last.history_from)
             if low < part.end:
@@ -227,8 +229,9 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # If a part of the log is read record by record, the log is divided between tasks at records of any queue.
-        # If only the wanted queues' records are read, the log is divided between tasks at records of the wanted queues.
+        # Each task's range of the log begins at a record, and the units of consume queues give the positions of records.
+        # If tasks read the log record by record, a task's range may begin at a record of any queue.
+        # If tasks read only the wanted queues' records, a task's range begins at a record of a wanted queue.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)

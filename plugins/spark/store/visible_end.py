@@ -263,7 +263,7 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
         log_files = LogFiles(folders)
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
         # The file ``flint/feed`` is older than the broker's last start, which may have truncated the log.
-        # The read ends at the beginning of the newer epoch, because the broker may have truncated the older log there.
+        # The read ends where the log's next epoch (part) after ``flint/feed`` begins, because the log may be truncated there.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

@@ -133,8 +133,9 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # A failed request shows that the address was given in the right one of the options nameServer and brokerAddr.
-            # After _check_kind() has returned, its caller raises the original error.
+            # Only a name server answers GET_BROKER_CLUSTER_INFO, and only a broker answers GET_BROKER_CONFIG.
+            # If a server does not answer the request that only the other kind of server answers, the user's option is right.
+            # If the user's option is right, result() raises a SparkPluginError with the code and text of the server's refusal.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 

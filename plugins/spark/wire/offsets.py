@@ -41,8 +41,8 @@ class WireOffset:
     """Queue offset of the next message to read, keyed by queue. A queue that no longer exists keeps its entry, because the
     queue may come back."""
     began: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Queue offset at which the batch that ends at this offset begins, keyed by queue. A queue has an entry only if the batch
-    does not begin where the previous batch ended, as in a new queue."""
+    """Queue offset of the first message of a batch, keyed by queue. The batch ends at the offsets in :attr:`queues`. A queue
+    has an entry only if the batch does not begin where the previous batch ended. For example, a new queue has an entry."""
     waiting: Mapping[MessageQueue, int] = attrs.field(factory=dict)
     """Queue offset just past the last known message, keyed by queue. Only queues with unread messages have an entry."""
     seen_ms: SeenMs | None = None

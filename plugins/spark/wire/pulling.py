@@ -39,7 +39,8 @@ log = event_log("flintmq.spark")
 STRETCH_ROWS: Final = 2_048
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
-"""Position in a commit log record of the message's queue offset (docs/internals/store-format.md, Commit log record)."""
+"""Position of the field with the message's queue offset, in bytes from the beginning of a commit log record
+(docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
 """Maximum number of attempts to pull messages that a queue should have but does not have yet. After a restart, a broker's
 queues lack messages until the broker has read its log."""

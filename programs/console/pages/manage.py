@@ -45,8 +45,8 @@ class Managed(Generic[Config]):
 
     noun: str
     words: str
-    """Format string that describes a topic's or group's settings in words. The names in braces are keys of the result of
-    :attr:`wish`."""
+    """Format string that describes a topic's or group's settings in words. The names in braces are keys of the settings that a
+    user entered in a form, as the function :attr:`wish` returns them."""
     done: str
     """The text of the page after a topic or group was changed: a format string with ``{name}``, and ``{text}`` for the
     settings."""
@@ -55,8 +55,9 @@ class Managed(Generic[Config]):
     wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
     """Function that returns the settings that a user entered in a form. Raises FormError if a setting is not valid."""
     then: Callable[[dict[str, Any]], dict[str, str]]
-    """Function that describes the settings from a form in words. A key of its result means the same setting as in the result of
-    :attr:`settings`, so that old and new settings can be compared."""
+    """Function that converts the settings that a user entered in a form to texts, keyed by setting. The function
+    :attr:`settings` returns the current settings with the same keys, so that the page can compare the new settings with the
+    current settings."""
     settings: Callable[[Config], dict[str, str]]
     """Function that returns, in words, those settings of a topic's or group's configuration that the form contains."""
     refuse: Callable[[str, str, Config, dict[str, Any]], None]

@@ -303,8 +303,7 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # ``ended`` is always called, because each response ends: the body has a maximum size.
-            # If a browser does not read the response, the console closes the browser's connection, which ends the response.
+            # If a browser stops reading the response, the console closes the browser's connection, which ends the response.
             await self.stream_response(send)
         finally:
             self._ended()

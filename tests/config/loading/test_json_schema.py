@@ -259,7 +259,7 @@ def test_the_schema_is_valid_json_schema_of_its_declared_draft() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_the_schema_matches_dotted_keys_and_rocketmq_names_by_patterns_and_lists_all_other_keys() -> None:
+def test_every_dotted_key_and_every_rocketmq_setting_name_matches_a_pattern_in_the_json_schema() -> None:
     """Dotted and RocketMQ's names are taken; a list of four hundred names would be no help."""
     schema = json_schema(MODELS)
     assert set(schema["properties"]) == {name for name in (*KEYS, *SECTIONS) if "." not in name} | {"audit", "sink"}
@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_each_listed_difference_between_schema_and_loader_is_shown_by_an_example_configuration(
+def test_each_known_difference_between_the_json_schema_and_the_loader_has_an_example_configuration(
     rule: str,
 ) -> None:
     """A rule that no file shows would only excuse mistakes."""

@@ -123,13 +123,13 @@ def test_flush_interval_commit_log_at_the_top_level_applies_with_and_without_tra
         (["flush.flushDiskType=SYNC_FLUSH"], "group_commit"),
     ],
 )
-def test_the_flush_keys_of_rocketmq_select_the_flush_strategy(lines: list[str], strategy: str) -> None:
+def test_the_rocketmq_settings_for_flushing_select_the_flush_strategy(lines: list[str], strategy: str) -> None:
     """Two switches there are one name here, whatever order they come in."""
     assert load_config(None, lines, {}).config.flush.strategy == strategy
     assert load_config(None, lines[::-1], {}).config.flush.strategy == strategy
 
 
-def test_flush_keys_of_the_file_and_the_command_line_together_select_the_strategy() -> None:
+def test_a_flush_setting_on_the_command_line_is_combined_with_flush_settings_in_the_config_file() -> None:
     """The pool switched on in the file still counts when the command line says ASYNC_FLUSH."""
     low = load_text("transientStorePoolEnable: true\nflushDiskType: SYNC_FLUSH")
     assert low.config.flush.strategy == "group_commit"
@@ -255,7 +255,7 @@ def test_errors_in_environment_variables_name_the_variable(variable: str, sugges
 
 
 @pytest.mark.parametrize("override", ["broker.name", "=x", "broker.nme=x", "listen.port=abc", "listen=1"])
-def test_the_error_about_an_invalid_override_on_the_command_line_begins_with_command_line(override: str) -> None:
+def test_an_error_about_an_invalid_override_says_that_the_override_is_from_the_command_line(override: str) -> None:
     """The same messages as for a file, with their own place."""
     with pytest.raises(ConfigError, match=r"^command line: "):
         load_config(None, [override], {})
@@ -267,13 +267,13 @@ def test_two_spellings_of_a_key_on_the_command_line_are_refused() -> None:
         load_config(None, ["broker.name=a", "brokerName=b"], {})
 
 
-def test_the_setting_listen_port_is_the_name_server_port_if_the_configuration_is_for_a_name_server() -> None:
+def test_a_name_server_listens_at_the_port_in_the_setting_listen_port() -> None:
     """``flintmq namesrv --set listenPort=1`` is the name server's port."""
     config = load_config(None, ["listenPort=19876", "brokerName=x"], {}, role="namesrv").config
     assert (config.nameserver.port, config.listen.port, config.broker.name) == (19876, 10911, "x")
 
 
-def test_a_yaml_file_can_contain_lists_null_and_plugin_references() -> None:
+def test_a_yaml_file_can_contain_lists_and_null_values_and_plugin_references() -> None:
     """Every kind of value a file can hold."""
     loaded = load_text(
         "plugins:\n  - a.b:c\n  - d:e\ndisabled_plugins: [index]\ndispatchers: []\n"

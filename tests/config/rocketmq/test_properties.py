@@ -65,7 +65,7 @@ def test_every_property_of_a_small_broker_conf_is_imported() -> None:
     assert (config.admission.send_wait_ms, config.admission.page_cache_busy_ms) == (5_000, 5_000)
 
 
-def test_composite_keys_escapes_and_continuation_lines_of_a_broker_conf_are_imported() -> None:
+def test_escape_sequences_and_continuation_lines_in_a_broker_conf_file_are_imported() -> None:
     """Composite keys, other units, escapes, continuation lines."""
     result = import_broker_conf(LARGE)
     config = load_text(result.yaml).config
@@ -117,7 +117,7 @@ def test_the_import_of_a_broker_conf_gives_a_reason_for_each_dropped_property() 
     assert all(why for _, why in dropped.values())
 
 
-def test_a_broker_conf_given_as_the_configuration_file_loads_with_the_same_values_as_its_import(tmp_path: Path) -> None:
+def test_a_broker_conf_file_gives_the_same_settings_as_the_yaml_text_converted_from_that_file(tmp_path: Path) -> None:
     """Who comes from RocketMQ starts with the file that is there: the same values as its import, each with its line."""
     file = tmp_path / "broker.conf"
     file.write_text(LARGE.replace("accessMessageInMemoryMaxRatio=400\n", ""))

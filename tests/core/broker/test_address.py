@@ -67,7 +67,7 @@ def test_clients_of_each_network_get_the_address_advertised_for_that_network(
     assert said.address(REGISTERED, viewpoint) == told
 
 
-def test_routes_cluster_info_and_system_topics_use_the_advertised_address() -> None:
+def test_the_name_server_returns_the_advertised_address_of_a_broker_in_routes_and_cluster_info() -> None:
     """Routes for clients, the cluster for tools, and the broker that a list of system topics names."""
     routes = RouteInfoManager(ManualClock())
     for name, said in (("a", Advertised({"outside": "mq:1"})), ("b", Advertised())):

@@ -157,7 +157,7 @@ def test_silent_consumers_expire_and_the_remaining_members_of_the_group_are_noti
     assert notices(a) == ["g"]
 
 
-def test_members_per_group_groups_per_connection_and_subscriptions_per_heartbeat_are_limited(
+def test_a_client_registration_beyond_a_limit_on_members_or_groups_or_subscriptions_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)

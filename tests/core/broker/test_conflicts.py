@@ -96,7 +96,7 @@ def test_a_setting_that_a_member_does_not_report_causes_no_conflict() -> None:
     assert find_conflicts({"a": USUAL, "b": Behaviour(USUAL.subscriptions)}) == ()
 
 
-def test_the_text_about_conflicts_begins_with_the_most_serious_conflict_and_is_bounded() -> None:
+def test_the_description_of_conflicts_between_group_members_begins_with_the_most_serious_conflict() -> None:
     """A thousand members with a hundred topics each, by names that strangers chose."""
     members = {f"c{n:03}": member(*((f"T{n}-{m}", "x" * 500) for m in range(5))) for n in range(200)}
     members["cb"] = member(model="BROADCASTING")

@@ -136,7 +136,7 @@ def test_an_alarm_about_failed_sends_ends_if_there_are_no_more_sends(watched: Wa
     assert not watched.faults.are_some
 
 
-def test_sends_refused_for_client_errors_or_faults_with_a_separate_alarm_raise_no_second_alarm(
+def test_a_client_error_in_a_send_request_raises_no_alarm(
     watched: Watched,
 ) -> None:
     """Faults that have an alarm of their own raise none here either."""

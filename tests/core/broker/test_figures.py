@@ -23,7 +23,7 @@ def fail() -> dict[str, str]:
     raise ValueError("no figures today")
 
 
-def test_a_plugins_source_of_runtime_figures_is_skipped_and_counted_if_it_raises_an_exception() -> None:
+def test_runtime_info_omits_the_values_of_a_plugin_that_raises_an_exception() -> None:
     """After the last failure that is allowed it is not called any more."""
     owner = PluginOrigin("mine", PluginSource.PROGRAM)
     part = Failures(2).of(owner, "flintmq_services", "a source of runtime figures", optional=True)

@@ -72,7 +72,7 @@ async def traffic(root: Path, follower: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_plugin_gets_stored_and_pulled_messages_in_order_and_its_errors_change_no_response(
+def test_a_plugin_is_notified_when_a_message_is_stored_and_when_a_message_is_pulled(
     tmp_path: Path, raises: bool
 ) -> None:
     """The answer follows what is stored, and a pull what is visible; errors are counted for the plugin."""

@@ -283,7 +283,7 @@ def test_a_held_pull_for_any_queue_of_a_topic_is_woken_only_by_messages_that_mat
     assert held.resumed == [waits]
 
 
-def test_the_periodic_check_wakes_a_held_pull_for_any_queue_of_a_topic_that_has_new_messages() -> None:
+def test_the_periodic_check_wakes_a_pull_that_waits_on_all_queues_of_a_topic_if_a_message_arrives() -> None:
     """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
@@ -294,7 +294,7 @@ def test_the_periodic_check_wakes_a_held_pull_for_any_queue_of_a_topic_that_has_
     assert held.resumed == [waits]
 
 
-def test_a_canceled_pull_is_not_resumed_and_no_longer_counts_against_the_limit() -> None:
+def test_a_canceled_pull_is_not_resumed_when_a_message_arrives() -> None:
     held = Held(held_max=1)
     pull = held.hold(0, queue_id=ANY_QUEUE)
     held.service.cancel(pull)

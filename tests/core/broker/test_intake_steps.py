@@ -74,7 +74,7 @@ def test_a_plugin_step_registered_for_the_empty_topic_prefix_gets_every_incoming
     assert every.asked == [("T", None)]
 
 
-def test_a_plugin_step_can_refuse_a_batch_or_a_half_message_before_the_message_is_stored() -> None:
+def test_a_plugin_can_refuse_to_store_a_batch_or_a_half_message() -> None:
     """A half message is acknowledged before the step that refuses it in the end would be asked."""
     steps: Any = IntakeSteps([Step("A"), Strict("A")])
     with pytest.raises(RefusedError, match="never"):

@@ -43,7 +43,7 @@ def test_a_lag_alarm_is_raised_only_if_the_lag_of_a_group_grows(what: str, lags:
     assert bool(watched(lags)) is tells, what
 
 
-def test_the_lag_alarm_states_the_lag_its_growth_and_the_number_of_members() -> None:
+def test_the_lag_alarm_contains_the_lag_and_the_number_of_group_members() -> None:
     """The value is the lag, the limit the setting's; the text has the growth, and the members that there are."""
     (found,) = watched([5_000, 5_100, 5_200, 5_300, 5_400, 6_500])
     assert (found.id, found.level, found.subject) == ("consumer.lag_growing", "warning", "G")

@@ -164,7 +164,7 @@ def _damaged(record: bytes) -> bytes:
     return record[:at] + b"?" + record[at + 1 :]
 
 
-def test_an_archive_of_deleted_messages_whose_read_method_is_a_coroutine_is_refused_at_the_start(
+def test_a_broker_start_fails_if_the_read_method_of_a_message_archive_is_a_coroutine(
     tmp_path: Path,
 ) -> None:
     """A pull cannot await it: the service returns no records at once, and wakes the pull when it has them."""

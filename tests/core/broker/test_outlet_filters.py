@@ -69,7 +69,7 @@ def test_a_filter_expression_used_by_many_pulls_is_compiled_once() -> None:
     assert made.compiled == ["a > 1", "a > 2", "A || B"]
 
 
-def test_the_cache_of_compiled_filters_is_bounded_in_number_and_length() -> None:
+def test_the_cache_of_compiled_filters_contains_at_most_1024_filters() -> None:
     """Clients choose the expressions, so neither many nor long ones may fill the memory."""
     made = Filters()
     for number in range(1024):

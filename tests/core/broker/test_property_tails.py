@@ -143,21 +143,21 @@ class TestWhatStrangersCanMakeItRemember:
 
         return PropertyTails(stored, IntakeSteps()), learnt
 
-    def test_the_number_of_cached_property_string_suffixes_is_bounded(self) -> None:
+    def test_the_number_of_cached_suffixes_of_property_strings_is_bounded(self) -> None:
         tails, learnt = self.tails()
         for number in range(property_tails.TAILS_MAX * 10):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(tails) <= property_tails.TAILS_MAX
         assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
-    def test_property_string_suffixes_above_the_length_limit_are_not_cached(self) -> None:
+    def test_the_end_of_a_property_string_is_not_cached_if_the_end_is_too_long(self) -> None:
         tails, _ = self.tails()
         text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
         assert tails.look_up(text) is None
         assert len(tails) == 0
 
-    def test_property_string_suffixes_that_never_repeat_are_rarely_cached(self) -> None:
+    def test_few_message_properties_are_added_to_the_cache_if_their_values_never_repeat(self) -> None:
         tails, learnt = self.tails()
         for number in range(1_000):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")

@@ -141,7 +141,7 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_an_unflushed_message_is_acknowledged_only_in_strict_rocketmq_mode_on_an_unfenced_store(
+def test_a_late_flush_is_an_error_unless_strict_compatibility_with_rocketmq_is_configured(
     status: FlushStatus, strict: bool
 ) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""

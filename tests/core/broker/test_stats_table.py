@@ -60,7 +60,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
-def test_statistics_of_the_last_minute_hour_and_day_equal_those_of_a_reference_implementation(
+def test_statistics_of_the_last_minute_and_hour_and_day_equal_those_of_a_reference_implementation(
     steps: list[tuple[int, list[tuple[str, int]]]],
 ) -> None:
     """The figures for minute, hour and day must be right after any pause."""

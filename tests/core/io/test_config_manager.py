@@ -182,7 +182,9 @@ def test_a_save_keeps_the_previous_file_as_backup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [None, b"", b" \n", b'{"n":'])
-def test_the_backup_is_loaded_if_a_file_is_missing_empty_or_truncated(tmp_path: Path, damage: bytes | None) -> None:
+def test_the_backup_is_loaded_if_a_json_file_is_missing_or_empty_or_truncated(
+    tmp_path: Path, damage: bytes | None
+) -> None:
     file = JsonFile(tmp_path / "a.json")
     file.save({"n": 1})
     file.save({"n": 2})

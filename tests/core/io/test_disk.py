@@ -57,7 +57,7 @@ def test_evicting_pages_loses_no_unsynced_bytes(tmp_path: Path) -> None:
     region.close()
 
 
-def test_an_eviction_frees_only_whole_pages(tmp_path: Path) -> None:
+def test_evicting_a_range_of_a_mapped_file_from_the_page_cache_frees_only_whole_pages(tmp_path: Path) -> None:
     """Other threads may be writing beside the evicted part, whose ends are seldom at page boundaries."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)

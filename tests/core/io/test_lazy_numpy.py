@@ -17,7 +17,7 @@ def test_importing_the_broker_does_not_import_numpy() -> None:
     assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
-def test_the_first_call_of_the_function_ready_starts_the_numpy_import_in_a_background_thread() -> None:
+def test_the_first_check_whether_numpy_is_imported_starts_the_import_in_a_background_thread() -> None:
     program = """
 import threading
 from flintmq.core.io import lazy_numpy
@@ -31,7 +31,7 @@ print(first, len(loader), lazy_numpy.ready(), lazy_numpy.numpy.int64(3) + 4)
     assert said_by(program) == "False 1 True 7"
 
 
-def test_the_function_load_returns_only_after_numpy_is_imported() -> None:
+def test_the_function_that_loads_numpy_returns_only_after_the_import_is_complete() -> None:
     assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; load(); print(ready(), numpy.pi)") == (
         "True 3.141592653589793"
     )

@@ -68,7 +68,7 @@ def test_daemon_thread_creates_a_named_daemon_thread_without_starting_the_thread
     assert done.wait(10)
 
 
-def test_the_functions_background_and_submit_run_a_callable_outside_the_event_loop_thread() -> None:
+def test_a_callable_submitted_to_a_thread_pool_runs_outside_the_thread_of_the_event_loop() -> None:
     async def names() -> list[str]:
         with thread_pool(1, "test-pool") as pool:
             name = lambda: threading.current_thread().name  # noqa: E731

@@ -267,7 +267,7 @@ def test_disabled_plugins_are_listed_but_not_loaded(make_module: MakeModule, cap
     assert "never-heard-of" in caplog.text
 
 
-def test_the_description_of_a_plugin_has_its_source_hooks_registrations_and_errors(
+def test_the_description_of_a_plugin_has_its_hooks_and_its_registrations_and_its_last_error(
     make_module: MakeModule,
 ) -> None:
     body = """

@@ -46,7 +46,7 @@ def test_the_checkpoint_minimum_is_3_seconds_before_the_older_of_its_log_and_que
     assert written(physic_ms, logics_ms)[1].min_timestamp_ms == minimum_ms
 
 
-def test_a_checkpoint_rewind_survives_a_power_cut_and_never_increases_the_checkpoint_time() -> None:
+def test_a_checkpoint_timestamp_reduced_by_recovery_survives_a_power_cut() -> None:
     """Units that a recovery is about to write again must not be vouched for when it crashes."""
     disk, checkpoint = written(50_000, 50_000)
     checkpoint.rewind(60_000)

@@ -27,7 +27,7 @@ def test_the_readable_position_is_at_most_the_position_that_slaves_have_copied(
     assert marks.readable == readable
 
 
-def test_the_method_set_all_sets_every_log_position_except_the_dispatched_position() -> None:
+def test_all_log_positions_except_the_dispatched_position_can_be_set_in_a_single_call() -> None:
     """The dispatched position is found separately, because queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)

@@ -171,7 +171,7 @@ STORED = st.lists(
 @example(["TAGS\x01UNIQ_KEY\x01A"], 2)
 @example(["UNIQ_KEY\x01ü"], 2)
 @example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
-def test_bulk_parsing_returns_the_properties_tags_keys_and_uniq_key_of_each_message(
+def test_bulk_parsing_returns_the_same_message_properties_as_parsing_each_message_separately(
     texts: list[str], times: int
 ) -> None:
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
@@ -189,7 +189,7 @@ def test_bulk_parsing_returns_the_properties_tags_keys_and_uniq_key_of_each_mess
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_bulk_parsing_returns_the_uniq_key_of_each_message_if_all_other_properties_are_equal(ids: list[str]) -> None:
+def test_bulk_parsing_finds_the_unique_keys_of_messages_that_differ_only_in_these_keys(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)
@@ -347,7 +347,7 @@ def test_a_message_id_of_a_java_broker_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("text", ["AC1100010A7C18B4AAC20B4B2AD50000", "AC110001BF7C18B4AAC20B4B2AD50000"])
-def test_a_unique_key_of_a_client_is_not_a_message_id(text: str) -> None:
+def test_decoding_a_unique_key_as_a_message_id_raises_an_error(text: str) -> None:
     """Both have 32 digits; what would be the port of the sender's is none, and no socket connects to it."""
     with pytest.raises(ValueError, match="must be 0 to 65535, not"):
         decode_message_id(text)
@@ -390,7 +390,7 @@ def test_a_single_property_found_in_the_raw_bytes_equals_its_value_after_parsing
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
 @pytest.mark.parametrize("alike", [True, False])
-def test_may_wait_is_true_for_a_batch_that_contains_a_delayed_or_transactional_message(name: str, alike: bool) -> None:
+def test_delayed_and_transactional_messages_in_a_batch_are_detected_by_their_properties(name: str, alike: bool) -> None:
     """Steps look at the members of such a batch only."""
     before, behind = b"TAGS\x01a\x02UNIQ_KEY\x01", b"\x02WAIT\x01true"
     for first, last in ((before, behind), (b"%b\x011\x02%b" % (name.encode(), before), behind)):
@@ -403,7 +403,7 @@ def test_may_wait_is_true_for_a_batch_that_contains_a_delayed_or_transactional_m
     assert may_wait(stored if alike else list(stored))
 
 
-def test_a_batch_of_unequal_items_is_decoded_if_its_size_is_a_multiple_of_the_first_items_size() -> None:
+def test_a_batch_whose_items_have_different_sizes_is_decoded_unchanged() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

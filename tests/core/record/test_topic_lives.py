@@ -32,14 +32,14 @@ def test_a_client_message_in_the_topic_for_deletion_records_is_not_treated_as_a_
 @pytest.mark.parametrize(
     ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_only_a_record_with_queue_offset_0_restarts_a_queue_that_already_has_messages(
+def test_a_queue_whose_offsets_restart_at_0_belongs_to_a_recreated_topic(
     queue_offset: int, end: int, again: bool
 ) -> None:
     """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 
 
-def test_deletion_records_are_found_in_record_batches_of_append_units_or_requests_or_columns(tmp_path: Path) -> None:
+def test_all_names_of_deleted_topics_are_read_from_the_deletion_records_in_a_batch(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

@@ -24,7 +24,7 @@ def test_the_file_with_the_end_positions_of_log_and_queues_is_read_back_unchange
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_stored_end_positions_are_not_treated_as_a_clean_stop_after_the_store_has_been_used(
+def test_a_store_is_not_marked_as_cleanly_stopped_after_a_broker_starts_to_use_the_store(
     tmp_path: Path,
 ) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
@@ -60,7 +60,7 @@ def test_the_version_counter_of_a_json_table_is_found_at_the_beginning_of_the_fi
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_the_list_of_store_files_names_the_same_files_with_and_without_sizes_and_checksums(tmp_path: Path) -> None:
+def test_the_list_of_store_files_is_the_same_with_or_without_sizes_and_checksums(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()

@@ -202,7 +202,7 @@ def test_a_store_recovers_from_a_power_cut_after_the_clock_was_set_back(is_noted
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_log_files_written_after_the_last_clean_stop_may_be_missing_after_a_crash(is_noted: bool) -> None:
+def test_log_files_created_after_the_last_clean_stop_may_be_missing_after_a_crash(is_noted: bool) -> None:
     """It did not sync before it dispatched, whatever the strategy was before that stop."""
     noted = Ends(log_end=FILE_BYTES, is_synchronous=True, is_stop=is_noted)
     with contextlib.nullcontext() if is_noted else pytest.raises(StoreFormatError):

@@ -31,7 +31,7 @@ def torn(tmp_path: Path) -> tuple[Path, int]:
     return tmp_path / "store", end
 
 
-def test_recovery_creates_the_abort_file_before_it_writes_bytes_cut_from_the_log_to_quarantine(
+def test_recovery_creates_the_abort_file_before_it_copies_damaged_log_bytes_to_quarantine(
     torn: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash in the middle of a recovery must not leave a store that looks clean."""

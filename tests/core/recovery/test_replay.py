@@ -70,7 +70,7 @@ def test_at_a_start_each_dispatcher_gets_all_records_after_its_committed_positio
     assert all_of_it.got == silent.got == []
 
 
-def test_a_dispatcher_that_reads_the_log_itself_gets_an_offset_range_instead_of_records_at_a_start(
+def test_a_starting_broker_passes_no_records_to_a_dispatcher_that_reads_the_log_itself(
     tmp_path: Path, offsets: list[int]
 ) -> None:
     """A landing zone that was off for days must not keep the broker from starting."""
@@ -81,7 +81,7 @@ def test_a_dispatcher_that_reads_the_log_itself_gets_an_offset_range_instead_of_
     assert not_now.got == offsets[3:-1]
 
 
-def test_a_start_logs_that_retention_deleted_records_before_a_dispatcher_received_them(
+def test_a_log_line_is_written_if_retention_deleted_records_before_a_dispatcher_received_them(
     tmp_path: Path, offsets: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The dispatcher gets what is left, and the operator hears what is not."""

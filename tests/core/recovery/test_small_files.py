@@ -40,7 +40,9 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("raw", NOTHING)
 @pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
-def test_a_damaged_offset_or_group_table_without_backup_stops_the_start(root: Path, name: str, raw: bytes) -> None:
+def test_a_broker_does_not_start_if_its_offset_table_or_group_table_is_damaged_and_has_no_backup(
+    root: Path, name: str, raw: bytes
+) -> None:
     path = root / "config" / name
     path.write_bytes(raw)
     path.with_name(name + ".bak").unlink(missing_ok=True)

@@ -101,7 +101,7 @@ def visible(store: MessageStore) -> list[int]:
 
 @pytest.mark.parametrize("in_bulk", [False, True], ids=["one by one", "in bulk"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_of_the_log_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
+def test_messages_before_damage_in_the_log_stay_visible_and_new_messages_are_refused(
     name: str, in_bulk: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was spoilt: no exception leaves dispatch, the log says it once, sends are refused, and a restart recovers."""

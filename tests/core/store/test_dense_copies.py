@@ -89,7 +89,7 @@ def test_a_store_copied_without_file_holes_starts_as_fast_as_the_original(
     assert as_dense_s <= 1.5 * as_sparse_s + 0.02 + 4 * compare_s * size_bytes
 
 
-def test_starting_a_store_whose_files_have_no_holes_compares_each_zero_byte_only_once(
+def test_opening_a_store_scans_each_zero_byte_only_once_if_the_store_files_are_not_sparse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"commit_log_file_bytes": 8 * MIB, "consume_queue_file_bytes": 600_000, **LARGE}

@@ -58,7 +58,7 @@ def test_offset_by_time_finds_the_message_stored_nearest_to_the_given_time(
     store.close()
 
 
-def test_offset_by_time_returns_no_deleted_message(tmp_path: Path) -> None:
+def test_searching_an_offset_by_time_never_returns_the_offset_of_a_deleted_message(tmp_path: Path) -> None:
     """The oldest message that exists is the earliest answer."""
     store, times = stored(tmp_path, [399] * 40)
     store.commit_log.queue.delete_before(2 * 4096)

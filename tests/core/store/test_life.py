@@ -124,7 +124,9 @@ def test_a_folder_that_cannot_be_created_raises_a_store_error(tmp_path: Path) ->
         ({"max_index_num": 65}, "maxIndexNum"),
     ],
 )
-def test_the_error_about_a_wrong_file_size_names_the_setting(tmp_path: Path, sizes: dict[str, Any], key: str) -> None:
+def test_the_error_names_the_size_setting_that_does_not_match_the_existing_files_of_a_store(
+    tmp_path: Path, sizes: dict[str, Any], key: str
+) -> None:
     """The failed start must leave the store unchanged and unlocked."""
     with opened(tmp_path) as store:
         fill(store, 3)
@@ -286,7 +288,7 @@ def test_bytes_cut_by_each_recovery_are_quarantined_in_a_separate_file(tmp_path:
     assert sorted(kept) == [b"first\n", b"second\n", b"third\n"]
 
 
-def test_a_failed_quarantine_write_stops_the_start_and_no_byte_is_cut(tmp_path: Path) -> None:
+def test_invalid_bytes_at_the_end_of_the_log_are_not_cut_off_if_no_copy_of_them_can_be_written(tmp_path: Path) -> None:
     """No room for the copy: the store does not open, and the bytes are still where they were."""
     with opened(tmp_path) as store:
         fill(store)

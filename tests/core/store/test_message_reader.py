@@ -84,7 +84,7 @@ def test_reading_an_unknown_topic_creates_no_queue(tmp_path: Path) -> None:
         assert not (tmp_path / "consumequeue").exists()
 
 
-def test_reading_an_empty_queue_returns_no_message_in_queue(tmp_path: Path) -> None:
+def test_reading_an_empty_queue_returns_the_status_no_message_in_queue(tmp_path: Path) -> None:
     """A queue whose log was lost: there is an object, and nothing in it."""
     with opened(tmp_path) as store:
         filled(store, 1)

@@ -141,7 +141,7 @@ def test_a_dispatch_run_ends_after_its_time_limit(tmp_path: Path) -> None:
         assert [store.dispatch() for _ in range(3)] == [True, True, False]
 
 
-def test_max_batches_limits_the_batches_of_a_dispatch_run(tmp_path: Path) -> None:
+def test_a_dispatch_run_stops_after_the_given_maximum_number_of_batches(tmp_path: Path) -> None:
     """The loop gets its turn between them."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_BATCH", 1)

@@ -134,7 +134,7 @@ def test_verify_reports_an_unreadable_record_and_its_position(tmp_path: Path, wh
 
 @pytest.mark.parametrize("is_v6", [False, True])
 @pytest.mark.parametrize("which", ["born_host", "store_host"])
-def test_verify_reports_a_record_with_an_invalid_host_port_and_salvage_repairs_the_record(
+def test_verify_reports_an_invalid_port_number_in_a_record_and_salvage_repairs_the_record(
     tmp_path: Path, which: str, is_v6: bool
 ) -> None:
     """Nothing but a port that no client in Java takes: the message is whole, and is kept."""

@@ -85,7 +85,7 @@ def test_a_malformed_delay_times_file_is_refused(tmp_path: Path, text: str) -> N
         load_delay_times(tmp_path)
 
 
-def test_only_a_delivery_time_whole_seconds_after_the_store_time_is_valid_for_an_unknown_delay() -> None:
+def test_a_flipped_bit_in_a_delivery_time_is_detected_because_delays_are_whole_seconds() -> None:
     """A flipped bit never makes another number of whole seconds."""
     stored_ms = 1_700_000_000_123
     wanted = unknown_due(stored_ms)

@@ -13,7 +13,7 @@ KEYS = st.tuples(st.sampled_from("TUV"), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(KEYS, st.booleans())))
-def test_ids_of_returns_the_ids_of_the_added_and_not_yet_removed_queues_of_a_topic(
+def test_the_queue_ids_of_a_topic_include_added_queues_and_exclude_removed_queues(
     steps: list[tuple[tuple[str, int], bool]],
 ) -> None:
     queues = QueuesByKey()

@@ -107,7 +107,7 @@ async def test_a_pull_returns_the_messages_from_its_offset_that_match_its_filter
 
 
 @feature("admin", "topics: create, change, statistics, delete")
-async def test_an_admin_client_creates_changes_and_deletes_topics(room: Room) -> None:
+async def test_an_admin_client_can_create_and_change_and_delete_a_topic(room: Room) -> None:
     topic = await room.topic(queues=2)
     await send_numbers(room, topic, 6)
     async with AdminClient(room.address) as admin:
@@ -160,7 +160,7 @@ async def test_an_admin_client_shows_and_deletes_groups(room: Room) -> None:
 
 
 @feature("admin", "messages by key, by unique id and by the broker's id")
-async def test_messages_are_found_by_key_unique_id_and_offset_message_id(room: Room) -> None:
+async def test_a_message_is_found_by_its_key_or_its_unique_id_or_its_offset_message_id(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address) as producer, AdminClient(room.address) as admin:
         sent = [await producer.send(Message(topic, b"%d" % n, keys=f"größe k{n}", properties=ODD)) for n in range(3)]

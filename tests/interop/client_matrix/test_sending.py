@@ -100,7 +100,7 @@ async def test_messages_of_a_batch_are_stored_together(room: Room) -> None:
 
 
 @feature("send", "any number of messages, split into batches")
-async def test_send_all_splits_messages_into_batches(room: Room) -> None:
+async def test_a_producer_splits_a_long_list_of_messages_into_batches(room: Room) -> None:
     topic = await room.topic(queues=1)
     messages = [Message(topic, b"%06d" % number + bytes(2_000)) for number in range(3_000)]
     async with Producer(room.group(), room.address) as producer:

@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_permission_entries_with_a_name_an_equals_sign_and_a_permission_are_parsed() -> None:
+def test_entries_such_as_orders_equals_pub_are_parsed_into_a_topic_and_its_permission() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 

@@ -58,7 +58,7 @@ class Picky:
         register("picky", lambda context: self, essential=True)
 
 
-def test_dispatch_stopped_by_a_failed_dispatcher_raises_an_alarm_until_dispatch_continues(alarms: Alarms) -> None:
+def test_an_alarm_is_active_while_an_exception_in_a_dispatcher_stops_the_dispatch(alarms: Alarms) -> None:
     """An essential dispatcher raises: what was stored is not visible, and the value says how much of the log waits."""
     picky = Picky()
     with EmbeddedBroker(plugins=[picky], settings=["dispatchers=consume_queue,index,picky"]) as broker:

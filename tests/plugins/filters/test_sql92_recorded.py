@@ -229,7 +229,7 @@ def test_the_error_text_of_a_syntax_error_states_its_position_and_the_expected_t
         ("a = 'ü" + "ü" * 9_000 + "'", "filter.length"),
     ],
 )
-def test_expressions_above_the_limits_of_nesting_depth_term_count_or_length_are_refused(
+def test_expressions_that_are_nested_too_deeply_or_have_too_many_terms_or_are_too_long_are_refused(
     expression: str, reason: str
 ) -> None:
     """One client's expression must not end the broker by recursion, nor hold its loop."""

@@ -57,7 +57,7 @@ def test_metric_values_match_the_messages_that_were_sent_and_consumed(told: dict
     )
 
 
-def test_every_metric_sample_has_the_labels_of_the_metrics_definition(told: dict[str, list[Any]]) -> None:
+def test_each_sample_has_exactly_the_labels_in_the_definition_of_its_metric(told: dict[str, list[Any]]) -> None:
     """Its labels are those that docs/metric-names.md says, so that the page is true."""
     for name, samples in told.items():
         family = FAMILIES.get(name) or FAMILIES.get(name.rpartition("_")[0])

@@ -88,7 +88,7 @@ def test_the_figures_of_many_topics_are_reused_between_scrapes_and_their_age_is_
     live(tmp_path, work)
 
 
-def test_figures_reused_between_scrapes_count_toward_the_maximum_number_of_metric_series(
+def test_cached_metrics_count_toward_the_maximum_number_of_metric_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``metrics.series_max`` bounds the answer, not a part of it."""

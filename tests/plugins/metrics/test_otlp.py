@@ -95,7 +95,9 @@ def labels(point: Any) -> dict[str, str]:
     return {one.key: one.value.string_value for one in point.attributes}
 
 
-def test_pushed_metrics_have_the_names_labels_and_values_of_a_scrape(tmp_path: Path, receiver: Receiver) -> None:
+def test_pushed_metrics_have_the_names_and_labels_and_values_of_scraped_metrics(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     """Names, labels, kinds and figures, without a port of its own; counters count from the start of the broker."""
 
     async def work() -> None:

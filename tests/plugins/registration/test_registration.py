@@ -188,7 +188,7 @@ def test_a_broker_registers_again_after_each_change_of_its_role(tmp_path: Path) 
     asyncio.run(live())
 
 
-def test_order_flags_of_topics_do_not_change_while_the_first_of_two_name_servers_has_not_answered(
+def test_a_topic_keeps_its_order_flag_while_the_broker_waits_for_its_first_name_server_to_answer(
     tmp_path: Path,
 ) -> None:
     """While the first name server is asked again, the configuration of the second does not count: no topic changes."""

@@ -126,7 +126,7 @@ def test_a_slave_that_needs_log_files_deleted_on_its_master_is_not_allowed_to_re
         {"address": None},
     ],
 )
-def test_a_replication_log_state_with_invalid_fields_is_refused(change: dict[str, object]) -> None:
+def test_the_log_state_of_another_broker_is_refused_if_a_field_is_invalid(change: dict[str, object]) -> None:
     """It comes from another machine."""
     raw = attrs.evolve(state(FIRST, 5), **change).to_bytes()  # type: ignore[arg-type]
     with pytest.raises(ReplicationError, match="cannot be read"):
@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_promotion_to_master_right_after_a_crash_recovery_keeps_recovery_as_the_epoch_cause(
+def test_an_epoch_that_a_crash_recovery_began_keeps_its_cause_if_the_broker_becomes_master(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

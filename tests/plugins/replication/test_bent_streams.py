@@ -96,7 +96,7 @@ def test_a_slave_accepts_only_whole_records_from_a_damaged_replication_stream(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_decoding_a_damaged_replication_log_state_never_yields_wrong_epochs(seed: int) -> None:
+def test_a_broker_never_accepts_damaged_epochs_from_its_replication_peer(seed: int) -> None:
     """A state is the first thing that is believed."""
     chance = random.Random(seed)
     said = LogState("broker-a", Epochs.new().begun(100, "recovered"), 0, 500, 4096, 500)

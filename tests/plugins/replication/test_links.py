@@ -323,7 +323,7 @@ def test_a_damaged_replicated_record_is_not_appended(pair: Pair, damage: str) ->
     assert pair.slave.watermarks.wrote == end
 
 
-def test_a_slave_whose_log_file_size_differs_from_its_masters_is_refused(
+def test_a_slave_is_refused_if_master_and_slave_have_different_log_file_sizes(
     stores: Stores, tmp_path: Path, sealed: LinkSettings
 ) -> None:
     """The logs could never be equal."""

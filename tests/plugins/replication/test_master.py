@@ -22,7 +22,7 @@ def configured(root: Path, *settings: str) -> BrokerConfig:
     return load_config(None, [*base, *settings], {}).config
 
 
-def test_a_starting_master_begins_an_epoch_and_a_stopping_master_ends_pending_replication_waits(tmp_path: Path) -> None:
+def test_a_master_that_stops_ends_every_pending_wait_for_replication(tmp_path: Path) -> None:
     """Slaves tell by the epoch what one master wrote; a promise that nobody can keep any more must end."""
 
     async def live() -> None:

@@ -196,7 +196,7 @@ def test_a_slave_removes_queues_and_offsets_and_statistics_of_topics_and_groups_
     assert {"Deleted", "Gone"} <= set(forgotten)
 
 
-def test_a_slave_keeps_queues_of_a_topic_created_after_its_master_sent_the_topic_table(state: Any) -> None:
+def test_a_slave_keeps_a_topic_whose_first_message_arrives_during_a_request_for_the_topic_table(state: Any) -> None:
     """Its first message came while the master was telling its table, and lies behind all that was here before."""
     master = Master()
     slave = synchronized(state, master)

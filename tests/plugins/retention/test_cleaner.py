@@ -171,7 +171,7 @@ def test_a_deletion_started_by_an_admin_request_ends_after_a_fixed_number_of_cle
     assert bench.log_names[0] > 0
 
 
-def test_the_age_of_a_log_file_is_the_age_of_its_messages_unless_the_setting_compat_is_strict(make: Any) -> None:
+def test_the_age_of_a_log_file_is_determined_by_its_messages_and_not_by_its_modification_time(make: Any) -> None:
     """A restored backup has young files full of old messages; strict copies RocketMQ, which waits three days more."""
     strict, safe = make(compat="strict"), make()
     for bench in (strict, safe):

@@ -133,7 +133,7 @@ def test_the_configured_retention_size_does_not_cause_deletion_of_files_with_unr
 
 
 @pytest.mark.parametrize("who", ["never", "deleted"])
-def test_a_group_chosen_in_the_settings_but_without_offsets_keeps_no_files_and_is_logged_once(
+def test_files_are_not_kept_for_a_group_named_in_the_settings_if_the_group_has_no_stored_offsets(
     make: Any, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Once; and again only after it had some."""
@@ -276,7 +276,7 @@ WAITS = [
 
 @pytest.mark.parametrize(("waits_in", "real_topic"), WAITS)
 @pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
-def test_delayed_retries_and_half_messages_for_a_group_chosen_in_the_settings_are_kept(
+def test_the_setting_that_keeps_unread_messages_also_keeps_undelivered_delayed_messages(
     way: Any, waits_in: str, real_topic: str, setting: str
 ) -> None:
     """A message that had been sent back and waited for its level was deleted by retention_bytes; so was a half message."""
@@ -299,7 +299,7 @@ def test_delayed_retries_and_half_messages_for_a_group_chosen_in_the_settings_ar
     assert bench.first == 5
 
 
-def test_delayed_and_half_messages_for_groups_not_chosen_in_the_settings_are_not_kept(way: Any) -> None:
+def test_keeping_the_unread_messages_of_one_group_keeps_no_delayed_messages_of_other_groups(way: Any) -> None:
     """keep_for_groups names who must get its messages: the rest goes as it would without."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)

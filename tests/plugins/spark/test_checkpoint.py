@@ -74,7 +74,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, said.out + said.err
 
 
-def test_converting_a_checkpoint_from_reading_brokers_to_reading_store_files_and_back_loses_no_message(
+def test_no_message_is_lost_if_a_stream_switches_from_brokers_to_store_files_and_back(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exactly the messages that it has not read yet are read by the other way, and again by the first one."""
@@ -180,7 +180,7 @@ def test_changing_the_flintmq_offsets_of_a_checkpoint_keeps_the_offsets_of_other
     assert moved.metadata == METADATA
 
 
-def test_converting_a_checkpoint_to_store_files_is_refused_if_the_store_lacks_some_of_its_queues(
+def test_queue_offsets_of_broker_z_cannot_be_converted_to_a_position_in_the_store_of_broker_a(
     served: Served,
 ) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""

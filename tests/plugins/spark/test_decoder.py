@@ -292,7 +292,7 @@ def test_decompressed_bodies_count_toward_the_size_limit_of_a_batch(count: int, 
     assert done == count
 
 
-def test_rows_omitted_by_a_filter_are_counted_as_read_if_large_bodies_split_the_batch() -> None:
+def test_the_number_of_rows_read_includes_rows_that_a_filter_omits() -> None:
     """Each step must return rows, and rows that the filter omits must not be read again."""
     packed = zlib.compress(bytes(1 << 20))
     fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]

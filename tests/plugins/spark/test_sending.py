@@ -48,7 +48,7 @@ def send(chosen: WriteOptions, *batches: Any) -> Sender:
         return sender
 
 
-def test_a_row_is_sent_as_a_message_with_the_fields_of_its_columns(served: Served) -> None:
+def test_columns_of_a_row_become_the_body_and_tags_and_keys_of_the_sent_message(served: Served) -> None:
     """Every column arrives where consumers look for it; properties of the message that was read are not passed on."""
     rows = batch(
         body=["text", "ä"],
@@ -174,7 +174,7 @@ def test_a_row_is_sent_again_after_a_temporary_failure(served: Served, monkeypat
         ({"nameServer": "h:1", "sendBatch": "5000"}, "sendBatch must be at most 4096"),
     ],
 )
-def test_missing_conflicting_unknown_and_out_of_range_write_options_are_refused(
+def test_write_options_are_refused_if_an_option_is_missing_or_conflicting_or_unknown_or_too_large(
     given: dict[str, str], says: str
 ) -> None:
     """The error must come on the driver, before any row is sent."""

@@ -43,7 +43,7 @@ def test_a_sql_table_keeps_its_source_options() -> None:
     assert read_options({"subscribe": "b"}, schema) == {"subscribe": "b", "nameserver": "h:9876"}  # SELECT … WITH (…)
 
 
-def test_the_location_of_a_sql_table_is_used_as_the_option_path() -> None:
+def test_the_location_of_a_sql_table_is_used_as_the_path_of_the_store() -> None:
     """OPTIONS (path …) and LOCATION come as both, with the scheme that Spark adds."""
     given = {
         "location": "file:/data/store",

@@ -174,7 +174,7 @@ def test_a_starting_time_in_the_future_is_an_error_by_default(served: Served) ->
     assert rows(one, one.initial("latest"), one.final()) == []
 
 
-def test_each_batch_has_at_most_max_rows_messages_and_includes_every_queue_with_unread_messages(served: Served) -> None:
+def test_a_batch_of_at_most_20_messages_includes_every_queue_with_unread_messages(served: Served) -> None:
     """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
     one = transport(served)
     at, end, batches = one.initial("earliest"), one.final(), 0

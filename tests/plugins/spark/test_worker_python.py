@@ -64,7 +64,7 @@ def test_a_nonexistent_python_for_spark_workers_is_refused(python: str, said: st
     assert said in refusal(session(python))
 
 
-def test_spark_sessions_with_a_usable_worker_python_are_accepted(
+def test_a_spark_session_is_accepted_if_the_python_of_its_workers_has_the_required_packages(
     bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This very Python; another one with the packages on its path; and what cannot be looked at from here."""

@@ -59,7 +59,7 @@ def test_the_search_for_traced_messages_ends_at_a_damaged_record(tmp_path: Path)
         assert found([memoryview(torn)]) == []
 
 
-def test_untraced_records_stored_since_the_broker_start_are_not_searched_for_traces_at_delivery(tmp_path: Path) -> None:
+def test_tracing_skips_delivered_records_that_are_known_to_be_untraced(tmp_path: Path) -> None:
     """What was stored since the start; older records are always searched."""
     pieces, positions = log_of(tmp_path, *(message(uniq_key=str(n)) for n in range(4)))
     (piece,) = pieces

@@ -31,7 +31,7 @@ def test_the_tracing_step_passes_the_conformance_checks_for_steps_that_process_i
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_the_tracing_step_returns_the_trace_context_of_a_delayed_message_exactly_once() -> None:
+def test_the_remembered_trace_context_of_a_delayed_message_is_forgotten_after_the_first_lookup() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)

@@ -71,7 +71,7 @@ def test_a_transaction_check_waits_while_no_producer_is_connected(bench: Any) ->
     assert len(bench.round()) == 1
 
 
-def test_a_half_message_is_no_longer_checked_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
+def test_a_half_message_is_checked_at_most_as_often_as_the_setting_check_max_allows(make_bench: Any) -> None:
     bench = make_bench(check_max=3)
     made = bench.send("A")
     assert [len(bench.round()) for _ in range(5)] == [1, 1, 1, 0, 0]
@@ -241,7 +241,7 @@ def test_a_check_round_pauses_after_a_limited_number_of_bytes_of_half_messages(b
     assert len(bench.channel.sent) == 2
 
 
-def test_checks_of_a_half_message_that_reached_the_limit_check_max_can_be_resumed(make_bench: Any) -> None:
+def test_checks_of_a_half_message_can_be_resumed_after_the_maximum_number_of_checks(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()

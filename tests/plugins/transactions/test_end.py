@@ -61,7 +61,7 @@ def test_a_second_commit_or_rollback_of_a_transaction_is_refused(
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_ending_a_half_message_or_its_check_copy_ends_the_whole_transaction(
+def test_a_transaction_can_be_ended_only_once_although_a_check_stored_a_copy_of_its_half_message(
     bench: Any, newest_first: bool, decision: int
 ) -> None:
     made = bench.send("A")

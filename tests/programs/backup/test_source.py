@@ -53,7 +53,7 @@ def test_a_backup_ignores_log_positions_published_more_than_30_s_ago_or_by_a_sto
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == live.store.watermarks.dispatched
 
 
-def test_a_backup_ends_at_the_last_truncation_of_the_log_although_a_larger_position_is_published(live: Live) -> None:
+def test_a_backup_of_a_broker_that_just_truncated_its_log_ends_at_the_offset_of_the_truncation(live: Live) -> None:
     """A broker that has just begun has not written its feed again."""
     live.put(10)
     feed(live, dispatched_offset_bytes=1_000)

@@ -94,7 +94,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FlushReport:
     return report
 
 
-def test_the_flush_benchmark_report_lists_rate_cpu_time_latencies_and_syncs_of_each_strategy(
+def test_the_report_of_the_flush_benchmark_has_the_message_rate_and_latencies_of_each_strategy(
     made: FlushReport,
 ) -> None:
     by_label = {one.contender.label: one for one in made.strategies}

@@ -312,7 +312,7 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_an_invalid_value_from_a_plugin_service_is_omitted_from_the_ready_line_of_the_broker(
+def test_the_line_printed_by_a_ready_broker_omits_invalid_values_from_plugins(
     tmp_path: Path, words: Any, error: str
 ) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""

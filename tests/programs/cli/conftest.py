@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,9 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def topic(name_server: str, cli: RunCommand, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, with two queues."""
-    name = "T" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:100]
+    """A topic of the test's own, with two queues. Tables with its name fit a terminal of 80 columns."""
+    words = "".join(c if c.isalnum() else "_" for c in request.node.name)
+    name = f"T{words[:48]}_{zlib.crc32(words.encode()):08x}"
     assert cli("topics", "create", name, "--queues", 2, "-n", name_server).code == 0
     wait_for_route(cli, name, name_server)
     return name

@@ -22,7 +22,7 @@ from .conftest import RunCommand
 QUEUE = MessageQueue("broker-a", 3, "Bench")
 
 
-def test_a_reused_send_request_frame_decodes_with_the_new_timestamp_and_a_new_message_id() -> None:
+def test_a_reused_request_gets_a_new_timestamp_and_a_new_message_id_for_each_send() -> None:
     """Patching in place must leave a frame that decodes, with the new time and an id of its own each time."""
     frame = SendFrame(7, QUEUE, b"body", 1)
     seen = set()
@@ -45,7 +45,7 @@ def test_each_message_in_a_reused_batch_request_frame_has_a_different_message_id
 
 
 @pytest.mark.parametrize("queue_offset", [0, 7, 12_345_678_901])
-def test_a_reused_pull_request_frame_decodes_with_any_new_queue_offset(queue_offset: int) -> None:
+def test_the_benchmark_builds_valid_pull_requests_for_small_and_large_queue_offsets(queue_offset: int) -> None:
     """Offsets of every width make whole frames."""
     frame = PullFrame(1, QUEUE, 32).next(queue_offset)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -54,7 +54,7 @@ def test_a_reused_pull_request_frame_decodes_with_any_new_queue_offset(queue_off
     assert (header.queue_offset, header.max_msg_nums, command.opaque) == (queue_offset, 32, OPAQUE_BASE + 1)
 
 
-def test_the_benchmark_reads_opaque_and_code_and_next_offset_from_the_raw_bytes_of_an_answer() -> None:
+def test_the_benchmark_reads_the_code_and_the_next_offset_from_the_raw_bytes_of_a_response() -> None:
     """Of an answer only three numbers are looked at."""
     answer = (
         b"\0\0\0\x60" + b'{"code":11,"extFields":{"nextBeginOffset":"42"},"flag":1,"opaque":1000000009,"version":1}'

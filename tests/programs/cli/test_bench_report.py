@@ -21,7 +21,7 @@ def test_bench_report_prints_json_and_a_table(cli: RunCommand, tmp_path: Path) -
     assert "B / A" in cli("bench", "report", first, second).out
 
 
-def test_bench_report_of_an_invalid_file_names_the_file(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_command_bench_report_refuses_an_invalid_or_missing_file(cli: RunCommand, tmp_path: Path) -> None:
     """A file that holds no report is named, with the exit code of a failure or of wrong usage."""
     (tmp_path / "a.json").write_text("{}")
     assert cli("bench", "report", tmp_path / "a.json", tmp_path / "a.json").code == 1

@@ -54,7 +54,7 @@ def completed(program: Path, shell: str, *words: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_a_shell_completes_commands_options_and_values(program: Path, shell: str) -> None:
+def test_a_shell_completes_commands_and_options_and_option_values(program: Path, shell: str) -> None:
     """The lines that the page of commands shows, in a real shell: the commands of groups, lazily imported ones, choices."""
     assert completed(program, shell, "flintmq", "to") == ["topics", "top"]
     assert completed(program, shell, "flintmq", "topics", "cr") == ["create"]

@@ -203,7 +203,7 @@ plugin = Plugin()
 """
 
 
-def test_plugins_trace_lists_the_hook_calls_of_a_broker_start(
+def test_the_plugins_command_shows_which_plugin_hooks_a_starting_broker_calls(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """What each took and made; and when the start fails, what was called until then, the culprit last."""

@@ -161,7 +161,7 @@ def test_incomplete_access_options_are_refused(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_demo_and_bench_run_with_access_control_and_tls_settings_from_environment_variables(
+def test_the_demo_command_uses_access_control_and_tls_settings_from_environment_variables(
     closed: Closed, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has access control and TLS in the environment gets a demo with both."""

@@ -98,7 +98,7 @@ def test_offsets_of_a_group_that_consumed_only_one_of_two_queues_are_reset(
 @pytest.mark.parametrize(
     ("given", "then"), [(("--offset", 2), [2, 4]), (("--to", "last"), [5, 4]), (("--to", "first"), [0, 4])]
 )
-def test_a_group_reset_with_the_option_queue_changes_only_the_offset_of_this_queue(
+def test_the_offset_reset_of_a_consumer_group_can_be_limited_to_one_queue(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], then: list[int]
 ) -> None:
     group = f"one-{given[1]}"
@@ -156,7 +156,7 @@ def test_a_group_reset_asks_for_confirmation(
     assert offsets_of(cli, name_server, "asked", topic) == then
 
 
-def test_offsets_in_a_topic_are_reset_if_the_members_of_the_group_consume_another_topic(
+def test_offsets_of_a_group_can_be_reset_in_a_topic_that_no_online_member_consumes(
     cli: RunCommand, name_server: str, topic: str
 ) -> None:
     """A group that is online and does not consume the topic any more: telling its members would move nothing."""

@@ -73,7 +73,7 @@ def all_commands(group: Any = app, words: tuple[str, ...] = ()) -> Iterator[tupl
             yield from all_commands(command, (*words, name))
 
 
-def test_every_commands_help_ends_with_examples_that_are_valid_command_lines() -> None:
+def test_the_help_text_of_every_command_ends_with_valid_examples() -> None:
     """An example that an option's new name has broken is worse than none."""
     commands = dict(all_commands())
     for words, command in commands.items():

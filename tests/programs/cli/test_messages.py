@@ -43,7 +43,7 @@ def test_a_binary_body_is_printed_as_base64(cli: RunCommand, name_server: str, t
     assert "base64:/wA=" in cli("consume", topic, "-n", name_server, "--count", 1).out
 
 
-def test_send_with_the_option_lines_sends_one_message_for_each_line_of_the_file(
+def test_the_send_command_can_send_each_line_of_a_file_as_one_message(
     cli: RunCommand, name_server: str, topic: str, tmp_path: Path
 ) -> None:
     """A file of lines is the usual way to load test data, in its order."""
@@ -87,7 +87,7 @@ def test_consume_without_a_group_creates_no_group(cli: RunCommand, name_server: 
     assert cli("groups", "list", "--all", "-n", name_server, "--json").json == before
 
 
-def test_consume_broadcast_stores_offsets_locally(
+def test_a_broadcasting_consumer_stores_its_offsets_in_a_local_file(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A broadcasting member keeps its offsets here, not at the broker."""
@@ -98,7 +98,9 @@ def test_consume_broadcast_stores_offsets_locally(
     assert list(tmp_path.rglob("offsets.json"))
 
 
-def test_consume_filters_by_tag_and_start_position(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_consume_command_prints_only_messages_with_the_given_tag(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """Choosing by tag and by place is what a look at production needs."""
     first = cli("send", topic, "a", "--tags", "A", "-n", name_server, "--json").json
     cli("send", topic, "b", "--tags", "B", "-n", name_server)

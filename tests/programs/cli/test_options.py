@@ -9,7 +9,9 @@ from .conftest import RunCommand
 from .test_serve import finish, serving
 
 
-def test_log_format_json_writes_one_json_line_per_log_event(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_each_log_event_is_written_as_one_line_of_json_if_the_log_format_is_json(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """For programs that gather logs: what is it, of which process, with which values; the supervised ones write it, too."""
     arguments = ("--log-level", "info", "--log-format", "json", "--brokers", 2)
     with serving("run", "--store", tmp_path / "s", *arguments, *small) as (process, ready):

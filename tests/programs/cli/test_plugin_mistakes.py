@@ -470,7 +470,7 @@ def written(folder: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_config_check_and_a_broker_start_report_each_error_of_a_plugin(
+def test_each_error_of_a_plugin_is_reported_by_config_check_and_at_the_start_of_a_broker(
     mistake: Mistake, cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the check and by the start alike, in one line: the plugin, the hook, what was expected and what was found."""

@@ -147,7 +147,7 @@ def test_the_commands_namesrv_and_broker_run_as_separate_processes(
         assert finish(names)[0] == 0
 
 
-def test_namesrv_conf_and_broker_conf_start_name_server_and_broker(
+def test_a_name_server_and_a_broker_can_be_started_with_configuration_files_of_rocketmq(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """The files that are there on the day of the move: understood by their content, what changes nothing is said."""

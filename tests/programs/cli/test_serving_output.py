@@ -102,7 +102,7 @@ def test_sigterm_stops_a_process_whose_log_output_is_blocked(
     assert not (tmp_path / "s" / "abort").exists()
 
 
-def test_sigterm_stops_a_process_while_nobody_reads_its_ready_line(tmp_path: Path, small: list[str]) -> None:
+def test_sigterm_stops_a_broker_process_if_nobody_reads_its_standard_output(tmp_path: Path, small: list[str]) -> None:
     """Nobody reads stdout; the log says where it listens, and it serves."""
     log = tmp_path / "log"
     with (

@@ -23,7 +23,7 @@ from flintmq.programs.cli.spark_offsets import _source
         (("--source", "nonsense"), "OPTION=VALUE, not 'nonsense'"),
     ],
 )
-def test_invalid_spark_offsets_options_are_refused(
+def test_the_command_spark_offsets_exits_with_code_2_if_its_options_are_invalid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     """Before anything is opened."""

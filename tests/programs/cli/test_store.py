@@ -323,7 +323,7 @@ SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_an_engine_option_print_json_and_refuse_an_unknown_engine(
+def test_store_commands_refuse_an_unknown_value_of_the_option_engine(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Each says in JSON what it did, and names the engines when asked for another one."""
@@ -353,7 +353,7 @@ def test_store_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Pat
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_an_engine_option_name_missing_packages_in_a_one_line_error(
+def test_store_commands_print_a_one_line_error_if_a_required_python_package_is_missing(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has not installed numpy and pyarrow is told what to install, and sees no traceback."""

@@ -25,7 +25,9 @@ PLACES = [("broker-a", "C")]
         ("<b>", "user"),
     ],
 )
-def test_a_topic_is_classified_as_user_retry_dead_letter_or_system_topic_by_its_name(topic: str, kind: str) -> None:
+def test_a_topic_is_classified_by_its_name_as_user_or_retry_or_dead_letter_or_system_topic(
+    topic: str, kind: str
+) -> None:
     assert kind_of_topic(topic, PLACES) == kind
 
 

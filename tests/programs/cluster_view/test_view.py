@@ -84,7 +84,7 @@ async def come_to(look: Looking, topic: str, group: str, consumer_offset: int) -
         await BrokerApi(look.admin.client, group).commit(MessageQueue(name, 0, topic), consumer_offset)
 
 
-def test_lists_and_details_of_the_cluster_view_show_brokers_topics_and_groups(
+def test_the_cluster_view_shows_lists_and_details_of_brokers_and_topics_and_groups(
     cluster: EmbeddedCluster, names: tuple[str, str]
 ) -> None:
     topic, group = names
@@ -144,7 +144,7 @@ def test_rates_are_measured_between_two_polls(cluster: EmbeddedCluster, names: t
     asyncio.run(run())
 
 
-def test_group_members_are_shown_with_their_queues_and_conflicts(
+def test_the_view_of_a_group_shows_conflicts_between_the_subscriptions_of_its_members(
     cluster: EmbeddedCluster, names: tuple[str, str]
 ) -> None:
     """The broker keeps one subscription of a group; the members tell the truth."""

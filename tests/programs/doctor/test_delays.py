@@ -120,7 +120,7 @@ def test_repair_needs_no_consume_queues_if_the_delay_levels_are_saved_in_the_sto
         assert after == before
 
 
-def test_repair_with_unknown_delay_levels_logs_that_it_uses_rocketmqs_defaults(
+def test_repair_logs_a_warning_if_it_assumes_the_default_delay_levels_of_rocketmq(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a note nor a queue nor an operator: RocketMQ's own levels are taken, and somebody hears of it."""

@@ -113,7 +113,7 @@ def test_explaining_a_key_marks_index_entries_of_another_key_with_the_same_hash(
             assert explain_position(small.files, position)["record"]["properties"]["KEYS"] == other
 
 
-def test_explaining_an_unknown_key_shows_no_index_entry_with_the_hash_of_the_key(small: Small) -> None:
+def test_explain_marks_no_index_entry_as_a_match_for_a_key_that_no_message_has(small: Small) -> None:
     """Its slot may hold others."""
     found = explain_key(small.files, "Orders", "no such key")
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])
@@ -147,7 +147,7 @@ def start_of(root: Path, config: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_explain_start_predicts_the_recovery_of_damaged_stores(
+def test_the_recovery_that_doctor_predicts_for_a_damaged_store_equals_the_actual_recovery(
     small: Small, tmp_path: Path, clean: bool, effort: Callable[[int, int], int]
 ) -> None:
     """Bits flipped and pages lost anywhere in the log, after clean stops and after crashes; others with FLINTMQ_DAMAGE_SEED."""
@@ -188,7 +188,7 @@ def test_explain_start_lists_the_reasons_of_a_refused_start(small: Small) -> Non
     assert len(refuses) == 3
 
 
-def test_explain_start_predicts_that_a_broker_start_deletes_the_consume_queues_of_a_store_without_a_log(
+def test_explain_says_that_the_next_start_deletes_the_consume_queues_of_a_store_without_a_log(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config").mkdir()

@@ -137,7 +137,7 @@ def test_verify_reports_stale_records_after_the_end_of_the_log_as_a_note(small: 
     ]
 
 
-def test_verify_does_not_report_old_records_after_damage_as_stale_if_newer_records_follow(small: Small) -> None:
+def test_verify_does_not_report_a_record_with_an_old_timestamp_as_stale_if_newer_records_follow(small: Small) -> None:
     """Records behind damage that are older than those before it are only stale when nothing younger follows."""
     records = small.records
     bad, older = records[20], records[21]

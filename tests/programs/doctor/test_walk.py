@@ -214,7 +214,7 @@ def test_the_log_is_scanned_lazily_while_the_caller_iterates(small: Small) -> No
     assert first.start == 0
 
 
-def test_scanning_a_sparse_log_file_ignores_data_after_the_memory_mapped_part_of_the_file(tmp_path: Path) -> None:
+def test_a_scan_of_a_log_file_ignores_data_that_was_written_after_the_file_was_mapped(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

@@ -61,7 +61,7 @@ def test_ports_in_advertised_addresses_are_increased_by_10_for_each_broker_after
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_brokers_get_different_metrics_ports_or_free_ports_if_no_metrics_port_is_configured(
+def test_the_supervisor_gives_each_broker_a_different_metrics_port(
     tmp_path: Path,
 ) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""

@@ -126,7 +126,9 @@ def told(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("program", [NOTES, DOWN_FOR_GOOD])
-def test_the_supervisor_notifies_one_running_broker_of_each_broker_that_is_down(tmp_path: Path, program: str) -> None:
+def test_the_supervisor_notifies_only_one_running_broker_when_another_broker_goes_down(
+    tmp_path: Path, program: str
+) -> None:
     """A broker that is down tells nothing itself; flintmq status asks the others. One tells it, so it stands there once."""
     last = "broker-a {}" if program is NOTES else 'broker-a {"broker-b": "ended with exit code 3"}'
 

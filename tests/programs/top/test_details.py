@@ -12,7 +12,7 @@ def texts(parts: list[Part]) -> dict[str, list[tuple[str, ...]]]:
     return {part.title: list(part.rows) for part in parts}
 
 
-def test_group_details_show_the_members_the_queues_and_the_stuck_queues(view: Any) -> None:
+def test_group_details_show_the_members_and_the_queues_and_the_stuck_queues(view: Any) -> None:
     shown = texts(group_parts(asyncio.run(view.group("billing"))))
     assert shown["stuck"] == [("Orders", "broker-a:3", "900", "2 min", "10.0.0.9@7")]
     assert shown["queues"] == [("Orders", "broker-a:3", "17", "917", "900", "10.0.0.9@7")]

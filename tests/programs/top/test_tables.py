@@ -55,7 +55,7 @@ def test_a_table_filter_matches_names_that_contain_the_filter_text_in_any_letter
     assert names(chosen(TOPICS, view.all_topics, wanted=wanted)) == found
 
 
-def test_brokers_are_filtered_by_name_and_a_broker_that_does_not_answer_is_shown_as_away(view: Any) -> None:
+def test_the_state_of_a_broker_that_does_not_answer_is_shown_as_away(view: Any) -> None:
     shown = chosen(BROKERS, view.all_brokers, wanted="broker")
     assert [[column.text(one) for column in BROKERS.columns] for one in shown] == [
         ["broker-a:0", "20,480", "19,999", "0.5", "3.0 GiB", "61%", "master"],
@@ -88,7 +88,7 @@ def test_names_in_tables_are_escaped_and_shortened() -> None:
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_overview_has_one_line_and_alarms_beyond_the_line_limit_are_replaced_by_their_count(view: Any) -> None:
+def test_the_list_of_alarms_ends_with_the_number_of_alarms_that_do_not_fit(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

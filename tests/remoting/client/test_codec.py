@@ -116,7 +116,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     "kind", ["plain", "async", "plain list", "async list", "plain orderly", "loop", "poll", "pull", "handler"]
 )
-def test_messages_of_every_kind_of_consumer_have_decoded_values(kind: str) -> None:
+def test_every_kind_of_consumer_decodes_message_bodies_with_its_codec(kind: str) -> None:
     """Redelivered messages are built again, so their values must be decoded as well."""
 
     async def test(cluster: FakeCluster) -> None:

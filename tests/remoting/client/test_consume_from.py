@@ -56,7 +56,7 @@ def test_an_invalid_consume_from_is_refused(value: Any) -> None:
             make(value)
 
 
-def test_consume_from_may_be_timestamp_if_a_separate_setting_has_the_timestamp() -> None:
+def test_consumer_settings_can_define_a_timestamp_from_which_consumption_starts() -> None:
     settings = ConsumerSettings(consume_from=FROM_TIMESTAMP, consume_from_timestamp_ms=NOON_MS)
     assert (settings.consume_from, settings.consume_from_timestamp_ms) == (FROM_TIMESTAMP, NOON_MS)
 

@@ -164,7 +164,9 @@ def test_a_consumer_skips_a_message_whose_tag_only_shares_its_hash_with_a_subscr
     run(fake_peer, fake_broker, test)
 
 
-def test_members_share_queues_and_rebalance_after_a_notification(fake_peer: Any, fake_broker: Any) -> None:
+def test_group_members_divide_the_queues_after_the_broker_announces_a_new_member(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         settings = attrs.evolve(FAST, rebalance_interval_s=60.0)
         first, second = Listener(), Listener()

@@ -38,7 +38,7 @@ def test_a_thread_pool_runs_at_most_its_maximum_number_of_functions_at_the_same_
     assert not names("many")
 
 
-def test_a_thread_pool_runs_functions_submitted_one_after_another_in_a_single_thread() -> None:
+def test_a_thread_pool_uses_one_thread_if_each_function_is_submitted_after_the_previous_one_ends() -> None:
     threads = DaemonThreads("single", 8)
     for number in range(20):
         assert threads.submit(pow, number, 2).result(20) == number**2
@@ -90,7 +90,7 @@ def test_threads_end_when_their_pool_is_garbage_collected() -> None:
     assert not thread.is_alive()
 
 
-def test_is_current_returns_true_only_if_it_is_called_in_a_thread_of_that_thread_pool() -> None:
+def test_a_thread_pool_distinguishes_its_own_threads_from_other_threads() -> None:
     threads, others = DaemonThreads("mine", 1), DaemonThreads("others", 1)
     assert threads.submit(threads.is_current).result(20)
     assert not others.submit(threads.is_current).result(20)

@@ -152,7 +152,7 @@ def message_with(body: bytes, sys_flag: int) -> MessageExt:
     return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
 
 
-def test_the_body_error_attribute_of_a_message_is_set_if_its_body_was_left_compressed() -> None:
+def test_a_message_that_keeps_its_compressed_body_is_marked_as_not_decompressed() -> None:
     """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
     packed, flags = compress(b"x" * 300_000)
     message = keep_packed(message_with(packed, flags))

@@ -393,7 +393,9 @@ def test_a_message_not_allowed_in_a_batch_is_sent_alone_and_concurrent_messages_
     run(fake_peer, fake_broker, test, **options)
 
 
-def test_messages_of_different_topics_queues_or_timeouts_share_no_batch(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_with_different_topics_or_queues_or_timeouts_are_sent_in_separate_batches(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """A batch has one topic, one queue, one promise of durability, and one time limit."""
 
     async def test(broker: Any, producer: Producer) -> None:

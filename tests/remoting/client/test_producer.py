@@ -326,7 +326,7 @@ def test_send_all_splits_any_number_of_messages_into_batches(fake_peer: Any, fak
     run(fake_peer, fake_broker, test, max_message_bytes=600)
 
 
-def test_the_error_of_a_failed_send_all_has_the_results_of_the_batches_stored_before_the_failure(
+def test_the_error_for_a_partly_sent_list_of_messages_contains_the_results_of_stored_batches(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """Who sends all again would store the first ones twice."""

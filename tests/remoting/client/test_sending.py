@@ -89,7 +89,7 @@ async def send_many(cluster: Cluster, producer: Producer, count: int = 12) -> se
     return set(cluster.asked)
 
 
-def test_a_failed_broker_is_avoided_by_the_retry_but_not_by_later_sends_if_latency_backoff_is_off(
+def test_new_messages_are_still_sent_to_a_failed_broker_if_latency_backoff_is_off(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """Without back-off only the send that failed avoids the broker."""
@@ -201,7 +201,7 @@ def test_a_message_not_stored_durably_is_not_sent_again_if_the_topic_has_only_on
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_latency_backoff_returns_all_available_brokers_or_if_none_the_broker_that_recovers_first(
+def test_latency_backoff_selects_an_unavailable_broker_only_if_no_broker_is_available(
     events: list[tuple[str, int, int]],
 ) -> None:
     clock = HandClock()

@@ -47,7 +47,7 @@ def is_stored_twice(choices: Choices) -> bool:
     return sum(cluster.length(queue) for queue in cluster.queues("T")) > MESSAGES
 
 
-def test_shrinking_a_run_that_stores_a_message_twice_keeps_at_most_an_eighth_of_its_random_choices() -> None:
+def test_a_random_run_that_stores_a_message_twice_is_reproduced_with_far_fewer_random_choices() -> None:
     """A lost answer makes two of one: the cut is left, and what it has to meet; order and delays of all else are plain."""
     whole = next(one for seed in range(200) if is_stored_twice(one := Choices(seed)))
     simple = shrink(is_stored_twice, whole.made, tries=300)
@@ -55,7 +55,7 @@ def test_shrinking_a_run_that_stores_a_message_twice_keeps_at_most_an_eighth_of_
     assert sum(map(bool, simple)) <= sum(map(bool, whole.made)) // 8
 
 
-def test_shrinking_a_run_that_fails_because_of_a_deliberate_bug_leaves_one_random_choice(
+def test_the_random_decisions_of_a_failing_simulation_are_reduced_to_one_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A producer that does not remember which broker failed, needs one cut to be shown."""

@@ -127,7 +127,7 @@ def test_the_broker_checks_an_unfinished_transaction_until_the_producer_commits_
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_the_broker_checks_a_transaction_whose_topic_has_no_route_yet(tmp_path: Path) -> None:
+def test_the_broker_checks_a_transaction_whose_message_is_the_first_of_a_new_topic(tmp_path: Path) -> None:
     """The topic has no route of its own yet: the broker must know the producer all the same, before its checks run out."""
 
     async def body(name_server: str, broker: Broker) -> None:

@@ -70,7 +70,7 @@ def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_current_pro
     assert "%RETRY%" not in "".join(told)
 
 
-def test_a_missing_topic_is_logged_once_and_listed_as_a_problem_of_the_consumer_until_its_creation(
+def test_a_consumer_logs_only_one_warning_about_a_topic_that_does_not_exist(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

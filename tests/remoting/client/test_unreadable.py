@@ -216,7 +216,7 @@ def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_a_consumer_with_the_setting_unreadable_deliver_passes_unreadable_messages_to_its_listener(
+def test_a_listener_receives_unreadable_messages_if_the_consumer_settings_allow_this(
     fake_peer: Any, fake_broker: Any, lists: bool
 ) -> None:
     """The message has the error, and the result of the listener counts."""
@@ -394,7 +394,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_a_message_withheld_from_the_listener_is_never_grouped_with_other_pulled_messages(
+def test_an_unreadable_message_that_is_to_be_sent_back_never_shares_a_batch_with_other_messages(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""

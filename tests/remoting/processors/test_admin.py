@@ -160,7 +160,7 @@ def test_queue_offsets_and_topic_statistics_are_returned(with_topic: Any, ask: A
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_QUEUE, {"topic": "x", "queueId": "0"})).code == 1
 
 
-def test_consumer_groups_of_a_topic_are_listed_and_unused_topics_are_removed(with_topic: Any, ask: Any) -> None:
+def test_an_admin_request_returns_the_consumer_groups_of_a_topic(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.consumers.register("online", bench.channel, "c", [build_subscription("T", "A")])
@@ -256,9 +256,7 @@ def test_consume_statistics_of_a_group_have_the_broker_offset_and_consumer_offse
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_admin_requests_clone_and_compare_consumer_offsets_and_return_consume_time_spans(
-    with_topic: Any, ask: Any
-) -> None:
+def test_an_admin_request_copies_consumer_offsets_from_one_group_to_another_group(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
@@ -444,7 +442,7 @@ def test_settings_formatted_as_java_properties_are_ascii_and_read_back_unchanged
     assert read_properties(raw) == values
 
 
-def test_a_broker_statistic_has_the_sum_average_and_rate_of_the_last_minute(bench: Any, ask: Any) -> None:
+def test_a_broker_statistic_has_the_sum_and_average_and_rate_of_the_last_minute(bench: Any, ask: Any) -> None:
     stats = bench.state.stats.table
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     ask_for = bench.request(Code.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"})

@@ -47,7 +47,7 @@ def test_a_heartbeat_registers_a_member_and_creates_the_retry_topic(bench: Any, 
     assert len(bench.channel.sent) == 1
 
 
-def test_heartbeats_create_retry_topics_with_the_unit_flag_and_for_groups_with_long_names(bench: Any, ask: Any) -> None:
+def test_a_heartbeat_creates_the_retry_topic_of_a_group_with_a_long_name(bench: Any, ask: Any) -> None:
     """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
     handlers = ClientManageProcessor(bench.state.api).handlers()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))

@@ -196,7 +196,7 @@ def test_a_pull_needs_read_permission_of_broker_and_topic_and_an_enabled_consume
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_all_pulls_of_a_batch_except_the_first_are_postponed_if_the_event_loop_is_busy(pulls: Pulls) -> None:
+def test_pull_requests_after_the_first_are_postponed_while_the_event_loop_is_busy(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True

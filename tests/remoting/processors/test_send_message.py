@@ -174,7 +174,7 @@ def test_a_send_is_answered_after_its_flush_status_is_known(
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_a_send_with_the_property_wait_false_is_answered_before_its_message_is_flushed(sends: Sends) -> None:
+def test_a_send_is_answered_before_its_message_is_flushed_if_the_property_wait_is_false(sends: Sends) -> None:
     """WAIT=false: its neighbours go on waiting."""
     waiter = sends.waits()
     now: list[list[int]] = []

@@ -238,7 +238,7 @@ def test_requests_by_physical_offset_need_permission_for_the_topic_of_the_messag
     assert results == {100: "ok", 200: "acl.permission", 300: retry, 400: "acl.permission", 500: "ok"}
 
 
-def test_a_request_needs_both_an_allowed_address_and_a_valid_signature_in_safe_compatibility_mode(
+def test_a_request_from_an_allowed_address_still_needs_a_valid_signature_by_default(
     tmp_path: Path,
 ) -> None:
     """``compat: safe``: everyone signs; who is not on a list that there is may not come in."""

@@ -362,7 +362,7 @@ async def test_a_failing_protocol_closes_only_its_connection(turns: SocketTurns 
 
 
 @on_both
-async def test_a_readable_connection_is_not_read_if_another_protocol_closes_that_connection_first(
+async def test_a_readable_connection_is_not_read_if_the_server_aborts_it_first(
     turns: SocketTurns | None,
 ) -> None:
     ends = [await join(turns) for _ in range(2)]

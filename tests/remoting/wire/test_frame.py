@@ -38,7 +38,7 @@ def test_a_stream_of_frames_fed_byte_by_byte_is_decoded_to_the_original_frames()
     assert [frame for byte in stream for frame in decoder.feed(bytes((byte,)))] == bodies
 
 
-def test_pending_bytes_counts_buffered_bytes() -> None:
+def test_the_decoder_counts_the_buffered_bytes_of_an_incomplete_frame() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(framed(b"abcd") + b"\0\0") == [b"abcd"]
     assert decoder.pending_bytes == 2

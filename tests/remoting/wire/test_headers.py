@@ -103,7 +103,7 @@ def test_short_and_long_field_names_of_a_send_header_are_decoded_to_the_same_fie
     assert encode_header(short)["g"] == "1700000000000"
 
 
-def test_encoding_a_header_omits_none_and_writes_booleans_in_lower_case() -> None:
+def test_encoding_a_header_omits_fields_whose_value_is_none_and_writes_booleans_in_lower_case() -> None:
     header = ConsumerSendMsgBackRequestHeader(commit_log_offset_bytes=5, group="g", delay_level=0, unit_mode=True)
     assert encode_header(header) == {"offset": "5", "group": "g", "delayLevel": "0", "unitMode": "true"}
 

@@ -94,7 +94,7 @@ def test_json_objects_used_as_keys_are_read_as_hashable_object_keys() -> None:
     assert fastjson.dumps(body) == '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
 
 
-def test_object_keys_with_the_same_members_in_any_order_are_equal() -> None:
+def test_two_json_objects_used_as_keys_are_equal_if_only_the_order_of_their_members_differs() -> None:
     """Two texts may name the members of one key in another order, and nest objects and lists in it."""
     one, other = ObjectKey({"a": 1, "b": {"c": [1]}}), ObjectKey({"b": {"c": [1]}, "a": 1})
     assert one == other
@@ -122,7 +122,7 @@ def test_json_whose_references_expand_to_more_values_than_it_has_characters_is_r
         fastjson.loads(many)
 
 
-def test_nested_values_of_a_json_reference_count_against_the_expansion_limit() -> None:
+def test_the_limit_on_values_copied_by_json_references_also_counts_nested_values() -> None:
     """Otherwise a list of lists would be counted as short."""
     inner = "[" + "1," * 30 + "1]"
     text = '{"a":[' + ",".join([inner] * 5) + '],"b":[' + ",".join(['{"$ref":"$.a"}'] * 5) + "]}"

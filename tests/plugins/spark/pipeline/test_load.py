@@ -143,7 +143,7 @@ def test_a_pipeline_needs_a_source_and_a_sink() -> None:
         load_pipeline_text("source: {path: /s}\n")
 
 
-def test_the_setting_on_error_reject_creates_a_view_of_messages_with_rejected_bodies() -> None:
+def test_messages_whose_bodies_cannot_be_decoded_can_be_provided_in_a_separate_view() -> None:
     """Sinks find it by name; the last view stays the one they take by default."""
     text = WHOLE.replace("on_error: drop", "on_error: reject").replace("    from: big", "    from: rejects")
     pipeline = load_pipeline_text(text).pipeline

@@ -54,7 +54,7 @@ def test_a_store_in_use_is_read_up_to_its_last_dispatched_message(tmp_path: Path
     assert len(batch(tmp_path, visibility="flushed")) == 15
 
 
-def test_a_read_returns_a_message_whose_consume_queue_unit_is_missing_while_the_store_is_in_use(
+def test_reading_a_store_in_use_returns_messages_that_have_no_consume_queue_unit_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker writes a batch's units queue by queue: one queue may show a message before another shows an older one."""
@@ -76,7 +76,7 @@ def test_a_read_returns_a_message_whose_consume_queue_unit_is_missing_while_the_
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_the_option_visibility_ends_a_read_at_the_dispatched_flushed_or_confirmed_log_position(
+def test_a_read_ends_at_the_log_position_that_the_option_visibility_selects(
     tmp_path: Path, visibility: str | None, expected: int
 ) -> None:
     """Each of its marks is what the option of that name waits for."""
@@ -200,7 +200,7 @@ def test_the_option_for_bad_records_decides_whether_damage_inside_the_log_is_an_
     assert places(batch(killed, badRecords="skip", subscribe="orders")) == places(rows[:3] + rows[4:])
 
 
-def test_the_option_commit_log_path_names_the_folders_of_the_commit_log(killed: Path, tmp_path: Path) -> None:
+def test_the_log_is_read_from_all_folders_listed_in_the_option_commit_log_path(killed: Path, tmp_path: Path) -> None:
     """storePathCommitLog may name another disk, or several."""
     (killed / "abort").unlink()
     rows = batch(killed)

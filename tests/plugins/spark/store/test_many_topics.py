@@ -164,7 +164,7 @@ def test_the_option_min_partitions_divides_the_messages_of_subscribed_topics_eve
     assert max(counts) - min(counts) <= 1
 
 
-def test_the_option_min_partitions_evenly_divides_ten_adjacent_messages_of_a_topic_in_a_large_log(
+def test_the_option_min_partitions_splits_even_a_small_topic_in_a_large_log_into_equal_partitions(
     tmp_path: Path,
 ) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""

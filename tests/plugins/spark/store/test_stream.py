@@ -361,7 +361,7 @@ def test_data_loss_in_an_unsubscribed_topic_is_reported_if_a_query_subscribes_to
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_old_messages_of_a_newly_subscribed_topic_are_read_if_the_offset_lacks_history_from(
+def test_a_stream_can_repeat_a_batch_whose_offsets_were_written_by_an_old_flintmq_version(
     stopped: Path, caught_up: Offset
 ) -> None:
     """Its batch reads what there is."""

@@ -135,7 +135,7 @@ def test_a_spark_task_waits_for_a_restarting_broker(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_exceeding_max_broker_away_is_an_error_with_fail_on_data_loss_and_a_warning_without(
+def test_a_stream_fails_if_a_broker_is_down_for_longer_than_the_option_max_broker_away_allows(
     first: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The user says how long; then the error names the broker, the time and the option, or it is a warning."""
@@ -170,7 +170,7 @@ def test_a_stream_does_not_wait_for_a_deleted_topic(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_broker_down_in_a_batch_read_is_an_error_with_fail_on_data_loss_and_a_warning_without(
+def test_a_batch_read_fails_if_a_broker_is_down_unless_fail_on_data_loss_is_false(
     first: Served, second: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """5 of 15 messages are at a broker that is down: an error with its name, or a warning and the rest."""
@@ -186,7 +186,7 @@ def test_a_broker_down_in_a_batch_read_is_an_error_with_fail_on_data_loss_and_a_
         assert "broker-b is away" in caplog.text
 
 
-def test_the_unknown_topic_error_names_the_broker_that_is_down(first: Served) -> None:
+def test_the_error_about_a_missing_topic_names_the_stopped_broker_that_had_the_topic(first: Served) -> None:
     """A batch has no checkpoint that knows the broker; the name server does."""
     first.stop_broker()
     one = WireTransport(options_of(first))
@@ -208,7 +208,7 @@ def test_an_available_now_query_waits_for_a_restarting_broker(first: Served) -> 
         assert len(bodies(one, start, found[0])) == 10
 
 
-def test_the_progress_of_a_stream_shows_the_lag_in_messages_bytes_and_time(first: Served) -> None:
+def test_the_progress_of_a_stream_shows_the_lag_in_messages_and_in_bytes_and_in_time(first: Served) -> None:
     """Operators see it in the query's progress without asking a broker."""
     with contextlib.closing(stream(first)) as one:
         start, end = one.initial("earliest"), one.latest()
@@ -229,7 +229,7 @@ def test_consumer_offsets_are_committed_at_the_reachable_brokers(first: Served, 
     assert first.committed("lag", TOPIC, 0) == 10
 
 
-def test_a_stream_stops_waiting_for_a_broker_that_answered_or_whose_topic_was_deleted() -> None:
+def test_a_stream_stops_waiting_for_an_unreachable_broker_when_the_broker_answers() -> None:
     """A stream would otherwise wait for queues that no longer exist."""
     contacts = Contacts(options_for_memory(), clock=lambda: 5.0)
     contacts.know([MessageQueue("b1", 0, "t"), MessageQueue("b2", 0, "t")])
@@ -254,7 +254,7 @@ def test_the_error_about_an_unreachable_name_server_contains_the_option_name_and
 
 
 @pytest.mark.parametrize("topics", [{"subscribe": TOPIC}, {"subscribePattern": "ord.*"}])
-def test_the_error_about_a_broker_address_given_as_name_server_names_the_option_to_use(
+def test_an_error_suggests_the_option_broker_addr_if_the_option_name_server_has_a_broker_address(
     first: Served, topics: dict[str, str]
 ) -> None:
     """The error names the option to use, because "refused with code 3" would not help a user."""

@@ -36,7 +36,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_read_returns_only_the_columns_of_its_schema_or_of_the_option_columns(spark: Any, filled: Path) -> None:
+def test_a_spark_read_returns_only_the_columns_in_its_schema_or_in_the_option_named_columns(
+    spark: Any, filled: Path
+) -> None:
     """Pruning saves the cost of decoding; another type of a column is an error of the driver."""
     read = spark.read.format("flintmq")
     assert read.load(str(filled)).count() == COUNT
