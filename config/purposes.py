@@ -43,7 +43,8 @@ class Purpose:
 
     @property
     def has_secret(self) -> bool:
-        """Return whether the starting configuration contains a secret, so that only the owner of its file may read it."""
+        """Return whether the starting configuration contains a secret. If it does, ``flintmq config init`` writes a file that
+        only its owner may read."""
         return any(KEYS[choice.key].spec.secret for choice in self.choices)
 
 

@@ -150,7 +150,9 @@ def _changed(config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[
 
 
 def meant(spelling: str, changeable: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the refusal of an unknown key; empty for a known key, which may not be changed.
+    """Return the ending of the error text for a key that cannot be changed at run time. For an unknown key, the ending is ``;
+    did you mean 'x'?``, with a similar key from ``changeable``. For a key that exists but must not be changed at run time, the
+    ending is empty, because the key is not misspelled.
 
     Args:
         spelling: the key of the request.

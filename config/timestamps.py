@@ -71,9 +71,13 @@ def _in_iso(found: re.Match[str]) -> str:
 
 
 def _of_local(named: datetime, text: str, zone: tzinfo | None) -> tuple[int, str]:
-    """Return the first time, in ms since 1970, at which the clocks of a time zone show a local time.
+    """Convert a local time of a time zone to ms since 1970, and return the result and a warning text.
 
-    The returned text is a warning if the clocks show this local time twice, because they are set back; otherwise it is empty.
+    The warning text is empty unless the local time occurs twice, because the clocks are set back. For a local time that occurs
+    twice, the result is the first of the two times, and the warning names both.
+
+    Raises:
+        ConfigError: the local time does not exist, because the clocks are set forward, or is outside the calendar.
     """
     try:
         moments = [_ms(named.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)]

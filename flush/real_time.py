@@ -242,7 +242,8 @@ class CommitRealTime(PagedThread):
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
         """Return a completed waiter: FLUSHED, or FENCED after a failure or a ``stop``. Called only on the event loop's thread.
 
-        The method wakes the commit thread only if an ordinary round would commit, because a wake-up costs time.
+        The commit thread commits at intervals, and only if enough bytes are uncommitted. The method wakes the thread before the
+        end of an interval only if enough bytes are uncommitted, because a wake-up costs time.
         """
         self._submits += 1
         if self.stopping or self.failure is not None:

@@ -130,7 +130,13 @@ class VirtualClock(ManualClock):
             self.advanced.publish()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move the clock's time forward by a number of milliseconds, as :meth:`advance` does."""
+        """Move the clock's time forward, and return when all work that becomes due in this time has been done.
+
+        This method is :meth:`advance` with the duration as a number of milliseconds instead of a text or a ``timedelta``.
+
+        Raises:
+            ValueError, RuntimeError: see :meth:`advance`.
+        """
         self.advance(timedelta(milliseconds=duration_ms))
 
     def _loops(self) -> list[asyncio.AbstractEventLoop]:
@@ -158,8 +164,8 @@ class VirtualClock(ManualClock):
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Update the due times of an event loop's waiting work, and return whether any due time has changed.
 
-        Work that only polls has a function ``rest_s``, which returns the number of seconds in which a poll will find nothing.
-        The work becomes due after these seconds, but not before ``due_ms``. Work without this function keeps its due time.
+        Only work that polls has a new due time. Its function ``rest_s`` returns the number of seconds in which a poll will find
+        nothing. The work becomes due after these seconds, but not before the time at which it was scheduled to run.
         """
         changed = False
         with self._lock:

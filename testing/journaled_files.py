@@ -45,7 +45,8 @@ class Image:
 
 @attrs.frozen
 class _Fault:
-    """A scripted failure of an operation that has not failed yet."""
+    """A scripted failure of a simulated disk. The first operation from :attr:`number` on that matches raises OSError; if
+    :attr:`for_ever` is True, every later operation that matches fails as well."""
 
     number: int
     error: int
@@ -210,7 +211,11 @@ class JournaledFiles:
         return [path.parent for path in missing]
 
     def forget_folders(self, missing: list[Path]) -> None:
-        """Remove the empty folders that a failed call has created, because the folders' names would not become durable."""
+        """Remove the folders that a failed call has created, if they are empty. ``missing`` lists these folders, parents first.
+
+        The failed call may not have synced the names of the new folders. A later call makes only the names of folders durable
+        that the call itself has created, so it must create these folders again.
+        """
         for path in reversed(missing):
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)

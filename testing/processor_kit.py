@@ -64,7 +64,7 @@ class AnswerRecorder(RecordingChannel):
         self.answers.append((to.opaque, answer))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
-        """Keep a refusal of a request as the answer that a client gets."""
+        """Add the error answer to a refused request to :attr:`answers`, with the code and remark that a client would get."""
         self.respond(to, Response(error.code, error.remark))
 
     def took(self, count: int) -> None:

@@ -184,7 +184,12 @@ class SeededLoop(_LoopSettings):
             raise StalledError(f"nothing is left to do, and these wait: {self._waiting()}")
 
     def run_while(self, condition: Callable[[], bool]) -> None:
-        """Run the loop's callbacks while a condition holds and something is left to do. Raises ``SpinningError``."""
+        """Run the loop's callbacks while a condition holds and a callback or a timer is left.
+
+        Raises:
+            SpinningError: more than :data:`STEPS_WITHOUT_TIME_MAX` callbacks ran without an advance of the loop's time.
+            RuntimeError: the loop is closed or already running.
+        """
         if self._is_closed or self._is_running:
             raise RuntimeError("the loop is closed" if self._is_closed else "the loop is running")
         before = asyncio._get_running_loop()

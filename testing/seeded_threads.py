@@ -73,7 +73,11 @@ class LoopRounds:
         self._plan()
 
     def _plan(self) -> None:
-        """Set the timer to the next round of the service's work."""
+        """Schedule the next round of work of this object's service on the seeded loop, in place of the round scheduled before.
+
+        A requested round begins as soon as the pause after the last round is over. Any other round begins when the service's
+        waiting time is over. If the service waits for requests only, and there is no request, no round is scheduled.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

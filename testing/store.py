@@ -159,7 +159,8 @@ def start_store(spec: StoreSpec, *more: CommitLogDispatcher) -> MessageStore:
 
 
 def open_store(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> MessageStore:
-    """Open a store as :func:`start_store` does, from the arguments of :func:`store_spec`."""
+    """Open a store with queues, index and further dispatchers (``more``) in the folder ``path``. ``arguments`` are the keyword
+    arguments of :func:`store_spec`, such as file sizes and the flush strategy. The caller closes the store."""
     return start_store(store_spec(path, **arguments), *more)
 
 

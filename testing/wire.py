@@ -74,7 +74,8 @@ class FaultyWire:
         await self._server.wait_closed()
 
     def script(self, fault: AnswerFault) -> AnswerFault:
-        """Script a lost or late answer, or an answer in whose place the connection ends."""
+        """Add a fault that affects one answer of the server, and return the fault. The answer is lost or late, or the
+        connection is closed before the answer is sent."""
         self._answers.append(fault)
         fault.undone.subscribe(lambda: self._answers.remove(fault))
         return fault

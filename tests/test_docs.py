@@ -261,7 +261,7 @@ def test_a_program_in_the_docs_is_not_run_twice_if_a_command_on_the_same_page_ru
         runner.run("console", shown)
 
 
-def test_a_documented_command_that_starts_a_server_can_set_environment_variables(runner: PageRunner) -> None:
+def test_a_server_command_on_a_documentation_page_may_begin_with_an_environment_variable(runner: PageRunner) -> None:
     """A plugin that is a file is found by ``PYTHONPATH=.``; the server goes on until the page ends."""
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 

@@ -65,7 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(words: argparse.Namespace) -> None:
-    """Measure every chosen row with both clients and print the ratios."""
+    """Run each measurement that ``--rows`` names with FlintMQ's client and with the Java client, and print both clients'
+    figures and their ratios.
+
+    The figures of a measurement are a row of the printed table, or a line of JSON. Raises CommandError if a measurement does
+    not exist.
+    """
     rows = [name.strip() for name in words.rows.split(",")]
     if unknown := [name for name in rows if name not in JAVA]:
         raise CommandError(
@@ -140,8 +145,11 @@ def said(command: Sequence[str]) -> dict[str, Any]:
 
 
 def compared(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
-    """Return a row of the comparison: the medians of both clients' figures over all rounds, and the medians of the rounds'
-    ratios of FlintMQ's figures to the Java client's."""
+    """Return a row of the comparison between FlintMQ's client and the Java client.
+
+    For the rate and for the processor time per message, the row contains three medians over all rounds: the figure of FlintMQ's
+    client, the figure of the Java client, and the quotient of both figures in the same round.
+    """
     row: dict[str, Any] = {"row": name, "rounds": len(rounds)}
     for figure in ("rate", "cpu_us"):
         row[figure] = {

@@ -26,7 +26,8 @@ Stages = dict[str, float]
 
 
 def main() -> int:
-    """Print a row for each stage of the hot path that the commit and the checkout have."""
+    """Compare the processor time of a commit with that of the checkout, and print a row for each stage of the hot path. Stages
+    that only one of the two has are left out."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commit", help="the commit to compare the checkout with")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="runs of the commit and of the checkout")

@@ -146,7 +146,8 @@ def _own_start(settings: Sequence[str]) -> Iterator[str]:
 
 
 def _stop_other(other: Side | None, stop: str) -> None:
-    """Stop the other broker, because the row to be measured starts the broker again."""
+    """Stop the broker with which FlintMQ is compared, if the command line gives a command for it. The next measurement is the
+    time of a broker's start, so the broker must not run. Errors of the command are ignored."""
     if other is not None and stop:
         with contextlib.suppress(FlintError), started_by("true", stop, other.name_server):
             pass

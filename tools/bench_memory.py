@@ -62,7 +62,9 @@ class Meter:
         }
 
     async def row(self, what: str, count: int) -> None:
-        """Wait until the broker is at rest, and print a row: the growth since the previous row, divided by ``count``."""
+        """Wait until the broker is at rest, and print a row named ``what``. The row has the average cost of the ``count``
+        things, such as topics, that were added to the broker since the previous row. The cost is the growth of the broker's
+        memory, disk space and file descriptors since the previous row, divided by ``count``."""
         await asyncio.sleep(SETTLE_S)
         now = self._now()
         grown = {name: now[name] - self._last[name] for name in now}

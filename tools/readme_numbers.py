@@ -106,8 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rounds: int, seconds: float) -> Run:
-    """Measure FlintMQ and RocketMQ once for each row of the table of the comparison. Return the results, keyed by flush mode
-    and name of the row, such as ``async send-4x64``. Raises ``CalledProcessError``."""
+    """Compare FlintMQ with RocketMQ once, in all rows that the table in README.md needs. The rows are measured by
+    ``tools/against_java.sh``, once with ASYNC_FLUSH and once with SYNC_FLUSH. Return the results, keyed by flush mode and name
+    of the row, such as ``async send-4x64``.
+
+    Args:
+        rounds: the number of rounds of each row.
+        seconds: the length of one measurement in seconds.
+
+    Raises:
+        CalledProcessError: the script failed.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for flush in ("async", "sync"):
         rows = sorted({row for line in LINES if line.flush == flush for row in line.rows})
@@ -142,8 +151,11 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 
 def _pair(line: Line, run: Run) -> tuple[float, float]:
-    """Return FlintMQ's and RocketMQ's figure in one run. If a line of the table combines several rows, return the geometric
-    mean of their ratios, and 1, because only the ratio is used."""
+    """Return two figures from one run, FlintMQ's and RocketMQ's.
+
+    The caller divides the first figure by the second. For a line of the table that combines several rows, the first figure is
+    the geometric mean of the rows' ratios, and the second is 1.
+    """
     found = []
     for row in line.rows:
         entry = run.get(f"{line.flush} {row}", {}).get(line.key, {})

@@ -73,7 +73,8 @@ def flow_files(sources: Sources, architecture: str) -> set[str]:
 
 
 def main() -> int:
-    """Print the counts of the checkout or of the commits that the command line names, side by side."""
+    """Print the numbers of lines, files, functions and classes of the source code, one column for each version. The versions
+    are the commits that the command line names; if it names fewer than two, the last column is the checkout."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="the commit before, and the one after")
     parser.add_argument("--json", action="store_true", help="print an object for each")

@@ -1,5 +1,5 @@
-"""Finds the test of each module. The test of ``FOLDER/MODULE.py`` is ``tests/FOLDER/test_MODULE.py``, the mirrored path, or a
-test that ``tests/tested_by.toml`` names."""
+"""Finds the test of each module. The test of ``FOLDER/MODULE.py`` is ``tests/FOLDER/test_MODULE.py``. If this file does not
+exist, ``tests/tested_by.toml`` names the module's test."""
 
 from __future__ import annotations
 

@@ -101,8 +101,18 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) 
 
 
 def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
-    """Return a value as written in a source of settings, converted to a type. Unlike in :func:`bind_field`, the range is not
-    checked."""
+    """Convert a value from a source of settings, such as a configuration file, to the type ``hint``, and return it. The range
+    of the value is not checked; :func:`bind_field`, which converts the value of an attrs field, also checks the range.
+
+    Args:
+        node: the value as written in the source.
+        hint: the type.
+        spec: the description of the setting, for example its unit.
+        key: the dotted name of the setting, for errors.
+
+    Raises:
+        ConfigError: the value cannot be converted to the type.
+    """
     if hint is Any or hint is object:
         return unbound(node)
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)

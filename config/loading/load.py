@@ -218,10 +218,12 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin that an error about a key names.
+    """Return the place that an error about the setting ``key`` shows as its cause, such as a line of a file or an environment
+    variable.
 
-    A default value has no place in a file. If the key has its default value, the result is the origin of another setting that
-    is set in the key's section.
+    If the setting has its default value, it was not set in any place. The result is then the place of another setting that is
+    set in the same section, because the two settings may contradict each other. If there is no such setting, the result is
+    ``DEFAULT``.
     """
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]

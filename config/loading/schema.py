@@ -61,7 +61,8 @@ class Key:
         return spec.feature or getattr(self.model, "FEATURE", "")
 
     def value_of(self, config: BrokerConfig) -> Any:
-        """Return the value of the setting in a configuration."""
+        """Return the setting's value in a configuration. The setting's dotted name is the path to the value: the setting
+        ``store.compat`` is the attribute ``compat`` of ``config.store``."""
         return functools.reduce(getattr, self.name.split("."), config)
 
 
@@ -107,8 +108,9 @@ _BY_ROLE: Final[Mapping[Role, Mapping[str, tuple[str, ...]]]] = {
 
 
 def aliases(role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name. ``role`` is broker or
-    name server. Some names of RocketMQ have another meaning in each of them."""
+    """Return the settings that each of RocketMQ's names sets, if the name is written outside any section. The result has dotted
+    keys of FlintMQ, keyed by RocketMQ's name. Some of these names set one setting in the configuration of a broker and another
+    in the configuration of a name server. ``role`` selects one of the two."""
     return _BY_ROLE[role]
 
 

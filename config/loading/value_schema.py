@@ -59,8 +59,9 @@ def field_schema(
         model: the attrs class of the field.
         field: the attrs field.
         hint: the type of the field.
-        plain: the unit of a plain integer; None for the unit of the field.
-        depth: the number of plugins' classes that contain the field's class.
+        plain: the unit of an integer that is written without a unit; None for the unit of the field.
+        depth: the nesting depth of ``model`` in classes of a plugin's settings; 0 for FlintMQ's own settings. The schema ends
+            at a maximum depth, because a class may contain itself.
     """
     spec = spec_of(field)
     made: Schema = {}
@@ -269,8 +270,9 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
 
 
 def _one_of(texts: Iterable[str]) -> Schema:
-    """Return the JSON Schema of some allowed texts. The schema also accepts numbers and booleans that are written like these
-    texts."""
+    """Return the JSON Schema of a setting whose value must be one of the given texts. If a text is written like a number or a
+    boolean, such as ``4`` or ``true``, the schema also accepts this number or boolean, because YAML reads the text as one if it
+    has no quotes."""
     values: list[Any] = []
     for text in dict.fromkeys(texts):
         values.append(text)

@@ -115,8 +115,11 @@ def parse_list(node: RawScalar, key: str) -> RawList:
 
 
 def _placed(found: RawNode, where: RawScalar) -> RawNode:
-    """Return a node of the YAML in a setting's text. All values get the text's origin, and numbers without a unit get its
-    unit."""
+    """Return a copy of a YAML node that was parsed from the text of a setting on the command line or in the environment.
+
+    In the copy, each value has the origin of that text, so that error messages name the right source. A number that is written
+    without a unit has the unit that applies to such numbers in that text.
+    """
     if isinstance(found, RawScalar):
         return attrs.evolve(found, origin=where.origin, plain=where.plain)
     if isinstance(found, RawList):

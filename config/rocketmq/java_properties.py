@@ -25,7 +25,7 @@ _BLANKS = " \t\f"
 
 @attrs.frozen
 class Property:
-    """An entry of a properties file."""
+    """A key and its value in a file of Java's ``.properties`` format, with the line number for error messages."""
 
     key: str
     """Key of the property, with its escapes replaced."""

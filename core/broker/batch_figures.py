@@ -1,4 +1,5 @@
-"""Histograms of appends, and the next queue offsets of pulls. A broker records these values only if a feature reads them."""
+"""Keeps histograms of appends, and the queue offset from which each group pulls next in each queue. A broker keeps these values
+only if a feature reads them, such as the metrics."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ appends takes a fraction of a millisecond."""
 
 
 class BatchFigures:
-    """Histograms of appends, and the next queue offsets of groups. Used only on the event loop's thread.
+    """Histograms of appends to the log, and the queue offsets at which the next pulls of consumer groups begin. Used only on
+    the event loop's thread.
 
-    An append is only recorded in a list. Many recorded appends are added to the histograms together.
+    For speed, an append is at first only recorded in a list. Later, many recorded appends are added to the histograms together.
     """
 
     def __init__(self) -> None:

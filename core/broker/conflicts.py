@@ -145,7 +145,8 @@ def _conflict(
 
 
 def odd_members(conflicts: Collection[Conflict]) -> tuple[str, ...]:
-    """Return the sorted client ids of the group's members that deviate from the majority in any conflict."""
+    """Return the client ids of the members of a consumer group whose subscriptions or settings differ from those of the
+    majority. The ids are sorted. ``conflicts`` has an entry for each subscription or setting in which the members differ."""
     return tuple(sorted({client_id for one in conflicts for odd in one.variants[1:] for client_id in odd.client_ids}))
 
 

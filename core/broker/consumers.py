@@ -190,9 +190,11 @@ class ConsumerTable:
                 )
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
-        """Log a warning if the set of a group's contradicting members has changed.
+        """Compare the subscriptions and settings of a group's members. Log a warning if some members differ from the majority
+        and they are not the members that the last warning named. If all members agree again, log this at level info.
 
-        If no member's subscriptions have changed, the call only compares two numbers.
+        The members are not compared if the group's revision is unchanged: this counter grows with each change of a member's
+        subscriptions or settings. The call is cheap in this case.
         """
         group = info.group_name
         if self._revisions.get(group) == info.revision:
@@ -274,7 +276,8 @@ class ConsumerTable:
         self.registered.publish(kept.group_name, kept.subscriptions)
 
     def drop_kept(self) -> dict[str, list[str]]:
-        """Remove the members kept from before the broker's start that have not reconnected, and notify the remaining members.
+        """Remove the kept members from all groups, and notify the remaining members of the groups. A kept member is a client
+        that was in the group before the broker's start and has not reconnected since.
 
         Return the removed client ids, keyed by group.
         """

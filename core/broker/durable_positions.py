@@ -12,7 +12,8 @@ class LogEnds(Protocol):
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """Physical offset of the log's end in memory."""
+        """Physical offset up to which records have been appended to the log. The last of these records may be only in
+        memory."""
         ...
 
     @property

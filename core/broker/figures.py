@@ -57,7 +57,8 @@ class Figures:
     def texts(self) -> dict[str, str]:
         """Return all figures for the answer to GET_BROKER_RUNTIME_INFO (request 28), keyed by name.
 
-        If a source of the broker itself raises an exception, the exception is passed to the caller.
+        The figures come from functions that the broker and its plugins have added (:meth:`add`). If a plugin's function raises
+        an exception, its figures are left out. If one of the broker's own functions raises an exception, this method raises it.
         """
         found: dict[str, str] = {}
         for source, part in (*self._first, *self._texts):

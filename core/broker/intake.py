@@ -64,7 +64,10 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=1_024)
 def _shared(text: str, cluster: str) -> _Shared:
-    """Return the parsed shared properties of a batch. The result is cached because a sender's batches usually share them."""
+    """Parse the property string that all messages of a batch share, and return its properties.
+
+    Results are cached by property string, because the batches of one sender usually have the same property string.
+    """
     shared = string_to_properties(text)
     wait = shared.get(props.WAIT) != "false"
     shared["CLUSTER"] = cluster

@@ -96,8 +96,10 @@ class OffsetTable:
         self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
-        """Store the consumer offset of a group that belongs to the broker itself, without the limit of offsets and without a
-        log line.
+        """Store the consumer offset of a group in a queue, without a log line and even if the table is full.
+
+        The broker calls this method directly for the consumer groups that it uses itself. Offsets that clients commit are
+        stored with :meth:`commit`, which checks the limit of stored offsets.
         """
         queues = self._queues(topic, group)
         self._entries += queue_id not in queues

@@ -75,8 +75,10 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
     async def compact(self) -> None:
         """Write the file of consumer offsets in a thread, and delete the journal's entries that the file includes.
 
-        A removal during the write stays in the journal. The file may already contain offsets that were committed after this
-        removal. If the process is killed before the next write, the next start removes these offsets, too.
+        If consumer offsets are removed during the write, for example with a deleted topic, the removal stays in the journal.
+        The file may already contain new offsets of the same topic or group, which were committed after the removal. If the
+        process is killed before the next write, the next start applies the removal from the journal, and thus also removes the
+        new offsets.
 
         Raises:
             StoreError: the file could not be written; the table stays dirty.

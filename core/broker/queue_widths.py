@@ -23,9 +23,11 @@ class QueueWidths:
         self._widest: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[tuple[TopicConfig, range]]:
-        """Yield the configuration of each topic with unread queues, and the range of the ids of the unread queues.
+        """Yield each topic that has queues which consumers do not read: the topic's configuration and the range of the ids of
+        these queues.
 
-        An unread queue may be empty.
+        Consumers read only the queues whose ids are less than the topic's number of read queues (``readQueueNums``). A queue
+        that they do not read may be empty.
         """
         for topic, widest in self._widest.items():
             config = self._select(topic)

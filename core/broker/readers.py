@@ -85,7 +85,9 @@ class Readers:
         self._offsets.remove_queue(topic, queue_id)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the names of the consumer groups, or of the feature, that read a topic. The groups need not be connected."""
+        """Return the names of the readers of a topic, which are consumer groups or a feature of the broker. A feature, such as
+        delayed delivery, is returned for a system topic that the feature reads. The result also contains consumer groups that
+        are not connected."""
         if topic in self.own:
             return {self.own[topic].name}
         found = self._offsets.which_group_by_topic(topic)

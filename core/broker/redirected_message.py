@@ -132,10 +132,14 @@ class RedirectedMessageStore:
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
-        """Append due messages in order, without waiting for durability; return one outcome for each.
+        """Append waiting messages that are due, in order and without waiting for durability. Return one outcome for each
+        message.
 
-        After a message with outcome LATER, no message is appended or dropped. A message for a queue that its topic no longer
-        has goes to another queue of the topic; if the topic has no queue, the outcome is ILLEGAL.
+        If the store cannot take a message now, the outcomes of this message and of all later messages are LATER: they are
+        neither appended nor dropped, and the caller delivers them again after a pause. If the topic of a message no longer has
+        the message's queue, the message goes to another queue of the topic. If the topic has no queue, the outcome is ILLEGAL:
+        the message can never be stored. If the topic was deleted, the outcome is DROPPED: the message is counted and logged,
+        but not stored.
 
         Args:
             messages: the messages.
@@ -184,7 +188,8 @@ class RedirectedMessageStore:
 
 
 def waiting_store(api: BrokerApi) -> RedirectedMessageStore:
-    """Return the store of a broker for waiting messages, which are delivered only to topics that exist."""
+    """Return an object with which a feature of the broker delivers messages that wait in the log, such as delayed messages. The
+    object delivers messages only to topics that exist."""
     append = partial(api.put, dispatch=False)
     return RedirectedMessageStore(api.log, api.figures.counts, append, api.topics, partial(has_real_topic, api))
 

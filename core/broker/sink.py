@@ -109,9 +109,12 @@ class MessageSink:
     def append_together(self, messages: Sequence[MessageExtBrokerInner]) -> Stored:
         """Append all messages or none, one directly after the other in the same file of the log.
 
+        Returns:
+            The stored messages. If the store refuses these messages, for example because they do not fit in one file, the
+            result contains one error for all of them.
+
         Raises:
-            RefusedError: the store takes no messages now. If the store refuses only these messages, no error is raised, and the
-                error is the only result.
+            RefusedError: the store takes no messages at all now.
         """
         return self._counted(self._store.put([list(messages)]), messages)
 

@@ -165,9 +165,11 @@ class BrokerStats:
         return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
 
     def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
-        """Add the sizes of recently counted messages to the histograms of sizes.
+        """Add the sizes of the messages of an append to the histograms of message sizes, one histogram for each topic.
 
-        The messages are those counted since a call of :meth:`_counted`, which returned ``before``.
+        Args:
+            before: numbers of messages and bytes of each topic before the append, keyed by topic. The difference between the
+                present numbers and these numbers is the topic's share of the append.
         """
         for topic, (messages, size_bytes) in before.items():
             if self.figures is not None:
@@ -300,7 +302,8 @@ class BrokerStats:
         return self.table.tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the statistics of a topic."""
+        """Delete the counters of a deleted topic and of all groups that consume it. If the broker keeps histograms, delete the
+        topic's histogram of message sizes and the recorded offsets of its pulls as well."""
         self._fold()
         if self.figures is not None:
             self.figures.forget_topic(topic)

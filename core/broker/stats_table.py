@@ -62,9 +62,11 @@ class _Item:
         """
 
     def roll(self, numbers: tuple[int, ...]) -> None:
-        """Record the counter's values for the snapshots since the last addition.
+        """Record the counter's current value as its value at the newest snapshots. The caller then adds to the counter, for the
+        first time after these snapshots, so that the value changes.
 
-        ``numbers`` has the number of the newest snapshot of each series.
+        A snapshot is a point in time at which the values of all counters are kept. There are three series of snapshots: for the
+        last minute, hour and day. ``numbers`` has the number of each series' newest snapshot.
         """
         self.marks = self.marks or tuple(array("q") for _ in _SERIES)
         for marks, seen, number, (_, kept) in zip(self.marks, self.seen, numbers, _SERIES, strict=True):
@@ -75,9 +77,11 @@ class _Item:
         self.seen = numbers
 
     def at(self, series: int, number: int) -> tuple[int, int]:
-        """Return the counter's value and number of additions at a snapshot of a series.
+        """Return the value of the counter, and the number of additions to it, at the time of a snapshot.
 
-        The series are the snapshots for the last minute, hour and day.
+        Args:
+            series: the index of the series of snapshots: 0 for the last minute, 1 for the last hour, 2 for the last day.
+            number: the number of the snapshot in the series.
         """
         marks = self.marks[series] if self.marks else ()
         for index in range(0, len(marks), 3):
@@ -87,7 +91,8 @@ class _Item:
 
 
 def _nothing() -> None:
-    """Do nothing. This is the default of ``fold`` for tables whose owner adds each count to the table at once."""
+    """Do nothing. A :class:`StatsTable` calls a function, its argument ``fold``, before counters are read, so that the table's
+    owner can add the counts that it has collected. This function is the default, for owners that add each count at once."""
 
 
 class StatsTable:

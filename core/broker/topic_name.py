@@ -39,7 +39,8 @@ def reply_topic(cluster: str) -> str:
 
 
 def is_name(name: str, max_bytes: int) -> bool:
-    """Return whether a name has at most ``max_bytes`` characters, all of which are allowed for topics and groups."""
+    """Return whether a name is not longer than ``max_bytes`` and contains only characters that are allowed for topics and
+    groups. All allowed characters are ASCII, so that each has one byte."""
     return len(name) <= max_bytes and _NAME.fullmatch(name) is not None
 
 

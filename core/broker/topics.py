@@ -404,7 +404,9 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         )
 
     def encoded(self, broker_permission: int = perm.READ_WRITE) -> Iterator[bytes]:
-        """Return pieces of a JSON body with the configurations of :meth:`registered` and the table's data version."""
+        """Return the parts of a JSON text with the configurations of all topics and the data version of the table of topics. If
+        ``broker_permission`` lacks read or write, every configuration has this permission instead of the topic's, as in the
+        broker's registration at a name server."""
         return self._encoded(self.data_version, self.registered(broker_permission))
 
     def _merge(self, value: Mapping[str, Any]) -> None:

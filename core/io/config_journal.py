@@ -32,7 +32,8 @@ class _NoteFile:
         self.empty()
 
     def empty(self) -> None:
-        """Set the state of a journal's file to that of a file that does not exist."""
+        """Set the recorded state of a journal's file to the initial values: no changes, and an unknown size. Called when this
+        object is created, and again after the file was removed."""
         self.size_bytes: int | None = None
         """Size of the journal's file in bytes; None if the size is not known."""
         self.notes = 0

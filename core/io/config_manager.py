@@ -102,9 +102,9 @@ class NotedFile(ABC):
         """Yield the content to write to the table's file, in pieces. Can be called from any thread."""
 
     def persist(self) -> bool:
-        """Write the table's file, and clear the journal, because the file has the journal's changes. Return True. Raises
-        StoreError.
-        """
+        """Write the whole table to its file, and clear the journal, because the file then contains all changes in the journal.
+        The result is always True: the file was written. Methods of subclasses return False if they write nothing, because the
+        table has not changed. Raises StoreError."""
         changes = self._changes
         self.write()
         self._durable = changes
@@ -193,7 +193,7 @@ class ConfigManager(NotedFile, Generic[Value]):
         """Merge the content of the table's file into the table. Raises JsonTypeError."""
 
     def _merge_note(self, note: Mapping[str, Any]) -> None:
-        """Apply a change that was read from the journal to the table. Raises JsonTypeError."""
+        """Change the table as described by ``note``, a change that was read from the journal. Raises JsonTypeError."""
         self._merge(note)
 
     def _pieces(self) -> Iterator[bytes]:
@@ -230,7 +230,8 @@ class ConfigManager(NotedFile, Generic[Value]):
 
 
 class _Deleted(msgspec.Struct):
-    """The member of a line in a table's journal that lists the names deleted from the table."""
+    """Type of the JSON member ``deleted`` of a line in a table's journal. The member is a list of the names that the change in
+    this line has deleted from the table."""
 
     deleted: list[str] = []
 

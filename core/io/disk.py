@@ -187,8 +187,8 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: Path) -> Callable[[], object]:
-        """Create a file and lock it; return the function that releases the lock. Until then, neither another process nor this
-        process can lock the file again.
+        """Create a file and lock it; return a function that releases the lock. Before that function is called, the file cannot
+        be locked a second time, neither by another process nor by this process.
 
         Raises:
             BlockingIOError: the file is already locked.

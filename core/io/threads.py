@@ -48,7 +48,8 @@ class Rounds(Protocol):
         ...
 
     def run_once(self, now_s: float) -> None:
-        """Do one round of the service's work."""
+        """Do the work that is due at the time ``now_s``, in seconds. Called when the service is woken, and when the time that
+        :meth:`wait_s` returned is over."""
         ...
 
 

@@ -122,12 +122,13 @@ class Part:
     def failed(
         self, error: BaseException, doing: str = "", *, is_secret: bool = False, raised_on: bool = False
     ) -> None:
-        """Count and log an error of this part, and switch the part off after too many errors. Thread-safe.
+        """Count and log an error of the plugin's object that this instance watches, and switch the object off after too many
+        errors. Thread-safe.
 
         Args:
-            error: the error that the part raised.
-            doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so callers must use few
-                different texts.
+            error: the error that the object raised.
+            doing: the call of the object that failed, such as ``request 105``. The log treats each text as a kind of failure,
+                so callers must use few different texts.
             is_secret: whether the error's text may hold credentials, which only the log may show.
             raised_on: whether the caller raises the error again. If so, the next report of the same error is not counted.
         """
@@ -164,7 +165,9 @@ class Part:
     def making(self) -> Iterator[Part]:
         """Record a call of a plugin at the start or stop of the broker.
 
-        An exception of the call is counted and raised again. During the call, ``CALLING`` has the plugin's origin.
+        An exception of the call is counted and raised again. During the call, the context variable :data:`CALLING` contains the
+        name and source of the plugin; for a built-in plugin it contains None. The broker reads this variable when the call adds
+        a timer or a runtime figure, and counts the failures of the timer or figure for the plugin.
         """
         self.calls += 1
         token = CALLING.set(None if self.owner.built_in else self.owner)
@@ -178,7 +181,9 @@ class Part:
             CALLING.reset(token)
 
     def watched(self, handler: Callable[..., T]) -> Callable[..., T]:
-        """Return a function that counts and forwards calls to ``handler``, and raises ``RefusedError`` if the part is off."""
+        """Return a function that calls ``handler``, a function of an object that a plugin registered, and counts the calls. If
+        the object was switched off after too many errors, the function raises ``RefusedError`` and does not call
+        ``handler``."""
 
         def call(*arguments: object) -> T:
             self.check()
@@ -188,7 +193,7 @@ class Part:
         return call
 
     def row(self) -> Row:
-        """Return the part's line of ``flintmq plugins --trace``."""
+        """Return a line of ``flintmq plugins --trace`` about the plugin's object whose calls and failures are counted here."""
         owner = self.owner
         return Row(
             owner.name, self.hook, self.what, self.calls, self.errors, self.outcome, self.why_off, owner.built_in

@@ -55,7 +55,9 @@ class IsolatedFilter:
 
 
 class IsolatedBitMapFilter(IsolatedFilter):
-    """An :class:`IsolatedFilter` that also checks bit maps, which can only exclude messages."""
+    """Wrapper around a third party's filter that also checks bit maps of messages. If the filter raises, the message does not
+    match, and the failure is counted and logged. A bit map can only exclude messages: if it does not exclude a message, the
+    message's properties decide."""
 
     def __init__(self, inner: BitMapFilter, part: Part) -> None:
         super().__init__(inner, part)

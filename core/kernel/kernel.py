@@ -54,7 +54,8 @@ _LOG = event_log("flintmq.plugins")
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
-"""Kinds of objects that plugins register and that clients' requests and messages can make fail."""
+"""Kinds of registered objects that can fail because of a client's request or message. Only consecutive failures of such an
+object count."""
 
 
 class Kernel:
@@ -213,10 +214,11 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return the :class:`Part` that counts the failures of a timer or runtime figure.
+        """Return the object that counts the failures of a timer or runtime figure, and switches it off after too many failures.
 
-        The plugin that the kernel is calling now adds this timer or figure. Returns None if the kernel calls no plugin, or a
-        built-in plugin.
+        The broker calls this method while a timer or figure is added. If a third party's plugin adds it during a call from the
+        kernel, its failures are counted for this plugin. If it is added by a built-in plugin or outside such a call, the method
+        returns None.
 
         Args:
             what: the name of the timer or figure in lists, such as ``the timer 'audit'``.

@@ -213,9 +213,8 @@ def _wrong_found(result: Any) -> str:
 
 
 def wrong_offset(result: Any) -> str:
-    """Return a description of the valid results of ``committed`` if the given result is not valid; empty if the result is
-    valid.
-    """
+    """Return a text that names the valid results if the result of a dispatcher's method ``committed`` or ``committed_below`` is
+    not valid. The text is empty if the result is valid. Valid results are an int, which is a physical offset, and None."""
     return (
         "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
     )
@@ -227,7 +226,8 @@ def _arguments(method: FunctionType) -> Signature:
 
 
 def _methods(*ports: type) -> dict[str, FunctionType]:
-    """Return the methods of ports, keyed by name."""
+    """Return the public methods that the given classes define or inherit, keyed by the method's name. The classes are ports,
+    which are the interfaces that plugins implement."""
     return {
         name: method
         for port in ports

@@ -188,10 +188,16 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 
 
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
-    """Return the ``register`` function for a hook.
+    """Return the function ``register`` that a plugin's implementation of a hook is called with. Its annotation in the hook's
+    specification is a protocol class, whose method ``__call__`` defines the allowed arguments.
 
-    The function has the signature that the hook's argument is annotated with. If a plugin calls it with other arguments, the
-    returned function raises ``PluginError`` with the expected signature.
+    If the plugin calls the function with other arguments, the function raises ``PluginError`` with the expected and the found
+    arguments.
+
+    Args:
+        owner: the plugin.
+        hook: name of the hook.
+        registrar: stores a registration. It is called with the plugin and the checked arguments.
     """
     protocol = vars(hookspecs)[inspect.signature(vars(FlintSpecs)[hook]).parameters["register"].annotation]
     parameters = [*inspect.signature(protocol.__call__).parameters.values()][1:]

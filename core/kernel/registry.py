@@ -69,7 +69,8 @@ class Registry(Generic[T]):
         """Add a plugin's registration.
 
         Raises:
-            PluginError: the name is malformed, or the same plugin or another built-in has registered the name already.
+            PluginError: the name is malformed, or the same plugin has already registered it. The error is also raised if a
+                built-in plugin registers a name that another built-in plugin has registered.
         """
         if not is_name(name):
             raise PluginError(

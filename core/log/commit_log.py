@@ -78,10 +78,10 @@ class Appender:
         """Append messages to the log, in order.
 
         Returns:
-            An entry per item of ``messages``, in order: a dispatch request, an appended batch, a list of requests, or the error
-            that prevented the append. The error is StoreFullError if the disk has no space for the next file. It is
-            RefusedError (MESSAGE_ILLEGAL) if the message does not fit in an empty file, or a field has a value that a record
-            cannot hold.
+            One result per item of ``messages``, in order. The result of a message is a :class:`DispatchRequest`, that of a
+            :class:`MessageBatch` is an :class:`AppendedBatch`, and that of a list of messages is a list of dispatch requests.
+            An item that was not appended has an error: StoreFullError if the disk has no space for the next file, or
+            RefusedError (MESSAGE_ILLEGAL) if the item does not fit in an empty file or a record cannot hold a field.
 
         Raises:
             StoreFencedError: a sync failed earlier; nothing was appended.
@@ -188,7 +188,8 @@ class Appender:
     def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
         """Make space for a record, by growing the log's last file or adding a file.
 
-        Before a file is added, the records in ``parts`` are written to the current last file.
+        ``parts`` contains the bytes of records that are encoded but not written yet. Before a file is added, these records are
+        written to the current last file, and removed from ``parts``.
 
         Raises:
             RefusedError: the record does not fit in any file.

@@ -361,10 +361,12 @@ class MappedFileQueue:
         return file
 
     def roll(self, start: int, needed_bytes: int = 0) -> MappedFile:
-        """Add the log's first or next file, and return it. With ``ahead``, also begin to create the following file.
+        """Add the log's first or next file, and return it. If files are created in advance, also begin to create the following
+        file in the background.
 
         Raises:
-            StoreFullError: the disk has no space for the file's first step, or for ``needed_bytes``; nothing was added.
+            StoreFullError: the disk has no space for the part of the file that is allocated at first, or for ``needed_bytes``;
+                nothing was added.
         """
         file = self._take_next(start) or self._make(start)
         try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 
 class Watermarks:
-    """The positions of a commit log, as physical offsets in bytes, and the fence after a failed sync."""
+    """The physical offsets, in bytes, up to which a commit log has been written, committed, flushed, replicated and dispatched.
+    After a failed sync, :attr:`fence_reason` has the reason why the store acknowledges no more records."""
 
     __slots__ = ("committed", "dispatched", "fence_reason", "flushed", "replicated", "synchronous", "tail", "wrote")
 

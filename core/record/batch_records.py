@@ -29,9 +29,9 @@ _HEADS: Final = {
     )
     for shared in _SHARED.values()
 }
-"""Structs of all fields of a record before the body. In each struct, the fields that all records of a batch share are one field
-of packed bytes. The structs are keyed by the size of this field, which depends on whether the record's hosts have IPv4 or IPv6
-addresses."""
+"""Structs that pack the fields of a record before its body. Some of these fields have the same values in all records of a
+batch. The struct takes these fields as one bytes object, which is packed once for the batch. The structs are keyed by the size
+of this object in bytes, which depends on whether the record's hosts have IPv4 or IPv6 addresses."""
 _CRC_AT: Final = HEAD_AT["body_crc"]
 _QUEUE_ID_AT: Final = HEAD_AT["queue_id"]
 _QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]
@@ -150,13 +150,14 @@ def _overhead(batch: MessageBatch) -> int:
 
 
 def _head_packer(batch: MessageBatch, store_timestamp_ms: int) -> tuple[Callable[..., bytes], bytes]:
-    """Return a function that packs the fields before a record's body, and the bytes in them that all records share.
+    """Return a function that encodes the fields before the body of a record, and the encoded fields that are equal in all
+    records of the batch: sysFlag, born time and host, store time and host, reconsume times and preparedOffset.
 
-    The function's arguments are: size, magic, body CRC, queue id, flag, queue offset, physical offset, the shared bytes, body
-    length.
+    The function's arguments are: size, magic, body CRC, queue id, flag, queue offset, physical offset, the encoded equal
+    fields, body length.
 
     Raises:
-        struct.error: a shared field has a value that a record cannot hold.
+        struct.error: one of the equal fields has a value that a record cannot hold.
     """
     born_host, store_host = batch.born_host, batch.store_host
     sys_flag = batch_sys_flag(batch)

@@ -53,8 +53,9 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredBloom) -> BloomFilterData:
-        """Return the group's positions in the bloom filter, converted from the JSON of a file. Raises ValueError if a position
-        is beyond the bit map."""
+        """Return the positions of a consumer group's bits in the bit maps of a topic's messages, as read from the JSON of
+        ``consumerFilter.json``. A message's bit map is a bloom filter that shows which groups' filters the message may match.
+        Raises ValueError if a position is negative, or not less than the number of bits in a bit map."""
         positions = tuple(stored.bit_pos)
         if any(not 0 <= position < stored.bit_num for position in positions):
             raise ValueError(f"positions {positions} are outside of the {stored.bit_num} bits of the map")
@@ -85,7 +86,8 @@ class BloomFilter:
         return self.bit_num // 8
 
     def positions(self, name: str) -> BloomFilterData:
-        """Return the positions of a consumer group for a topic, from the text ``group#topic``."""
+        """Return the bit positions that stand for a consumer group and a topic in the bit map of a message. The positions are
+        computed from hashes of ``name``, the text ``group#topic``."""
         low = murmur3_low_64(name.encode("utf-8", "replace"))
         first, second = low & 0xFFFFFFFF, low >> 32
         positions = []

@@ -92,8 +92,15 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
         return numpy.array([row for row, (code, number) in enumerate(pairs) if (topics[code], number) in queues], int)
 
     def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
-        """Return the dispatch requests of the records that ``rows`` selects, which is an array of row numbers or a mask. With
-        None, all records are returned. Each record is read from the file."""
+        """Read records from the file, and return their dispatch requests.
+
+        Args:
+            rows: selects the records: an array of row numbers, or a mask with a boolean for each record. None selects all
+                records.
+
+        Raises:
+            RecordError: a selected record is not valid.
+        """
         places = self.begin_at if rows is None else self.begin_at[rows]
         return [self.request_at(at) for at in places.tolist()]
 
@@ -149,8 +156,8 @@ class ColumnReader:
             start_offset_bytes: the physical offset of the file's start.
             at: the position of the first record in the file.
             end_at: the position in the file at which reading ends.
-            request_at: reads a single record of this file, for values that cannot be read in bulk, such as the tags codes of
-                the topics in ``asked``.
+            request_at: reads a single record of this file, for values that cannot be read in bulk. For example, the tags codes
+                of some topics, which the constructor's argument ``asked`` names, are not hashes of tags.
         """
         rows_max = _ROWS_FIRST
         while True:

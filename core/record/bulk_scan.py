@@ -91,10 +91,11 @@ def _stepped(view: memoryview, at: int, end_at: int, last_at: int, rows: int) ->
 
 
 def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[int], int]:
-    """Find records like :func:`_stepped` by a search for the magic in all bytes at once; faster for small records.
+    """Return the positions of consecutive records, and the end of the last record. The function searches all bytes at once for
+    the magic number of records. For small records, this is faster than following the records' sizes one by one.
 
-    A found position counts only if it is the end of the previous record. So the search ends early at bytes in a body that look
-    like a magic.
+    A magic number marks a record only if the record begins at the end of the previous record. If a record's body contains bytes
+    that look like a magic number, this is the last record in the result. The caller finds the records after it by their sizes.
     """
     data = numpy.frombuffer(view[: last_at + 8], numpy.uint8)
     could_be = numpy.flatnonzero(data[at + 4 : -3] == _MAGIC_FIRST_BYTE) + at
@@ -107,10 +108,10 @@ def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[
 
 
 def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
-    """Return the fixed fields of the records at the positions that :func:`chain` found, up to the first record with
-    inconsistent lengths.
+    """Return the fixed fields of consecutive records in a commit log file, up to the first record with inconsistent lengths.
 
-    The result is None if ``places`` is empty, or if the first record has inconsistent lengths.
+    ``view`` is the content of the file. ``places`` has the positions of the records, which :func:`chain` found by following the
+    records' sizes. The result is None if ``places`` is empty, or if the first record has inconsistent lengths.
     """
     if not places:
         return None
@@ -169,7 +170,8 @@ class Topics:
         return self._codes.get(topic.encode("utf-8"))
 
     def head_hashes(self) -> Column:
-        """Return the unsigned Java hashes of ``topic#``, indexed by topic number."""
+        """Return, for each topic, the unsigned Java hash of the topic's name with ``#`` appended. All index keys of the topic
+        begin with this text. The array is indexed by the numbers that this object has assigned to the topics, from 0 on."""
         return numpy.array(self._heads, numpy.uint32)
 
     def codes(self, view: memoryview, rows: Heads) -> Column:

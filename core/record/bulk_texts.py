@@ -116,7 +116,8 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return codes
 
     def key_hashes(self, topics: Topics, topic_codes: Column) -> Column:
-        """Return the :func:`flintmq.core.record.java_hash.index_key_hash` of each text and the topic of its record."""
+        """Return an array with the index file's hash of each text. Each text is a message key. Its hash is the
+        :func:`flintmq.core.record.java_hash.index_key_hash` of the key and of the topic of the key's record."""
         hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = topic_codes[self.row]
         hashes += topics.head_hashes()[codes] * powers(_LENGTH_MAX + 1)[self.end - self.begin]

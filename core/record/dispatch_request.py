@@ -46,9 +46,11 @@ class DispatchRequest(msgspec.Struct, gc=False):
 
 
 class AppendedBatch(msgspec.Struct, gc=False):
-    """The consecutive records of a batch send, as columns instead of one :class:`DispatchRequest` per message. Read-only.
+    """The consecutive records of a batch send, in one object instead of a :class:`DispatchRequest` for each message. Read-only.
 
-    The fields with the names of a request's fields describe the batch as a whole.
+    The sequences contain one value for each message. The fields that a :class:`DispatchRequest` also has describe the whole
+    batch: for example, ``queue_offset`` is the queue offset of the first message, and ``message_size_bytes`` is the size of all
+    records.
     """
 
     topic: str
@@ -123,7 +125,8 @@ AppendUnit = DispatchRequest | AppendedBatch
 
 
 def count_messages(units: Sequence[AppendUnit]) -> int:
-    """Return the total number of messages in some appended units: dispatch requests of single messages, and batch sends."""
+    """Return the total number of messages in ``units``. Each unit is one message (a dispatch request) or a batch send, which
+    contains several messages."""
     return sum([len(unit.positions) if isinstance(unit, AppendedBatch) else 1 for unit in units])
 
 

@@ -92,7 +92,11 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
         starts: the start positions of the records, each at least :data:`RECORD_MIN_BYTES` before the end of the bytes.
 
     Returns:
-        The heads. :attr:`Heads.bad` marks heads that are not valid records; their positions are within the bytes, too.
+        The heads. :attr:`Heads.bad` marks records that are not valid. Other values of these records, such as the positions of
+        topic and properties, must not be used.
+
+    Raises:
+        ValueError: a start position is not within the bytes.
     """
     end_of_data = len(data)
     if len(starts) and (starts[0] < 0 or starts[-1] + RECORD_MIN_BYTES > end_of_data):

@@ -92,7 +92,11 @@ def head_struct(sys_flag: int) -> struct.Struct:
 
 
 def picked(*names: str) -> struct.Struct:
-    """Return a struct that unpacks only the named integers of :data:`HEAD`, in their order, with IPv4 hosts."""
+    """Return a struct that unpacks some integer fields of a commit log record with IPv4 hosts, and skips its other fields.
+
+    ``names`` are names of integer fields in :data:`HEAD`, which are the fields before the body. The struct unpacks the fields
+    in the order in which they are stored, whatever the order of ``names`` is.
+    """
     parts = [_LETTERS[field.kind] if field.name in names else f"{field.size_bytes}x" for field in HEAD]
     return struct.Struct(">" + "".join(parts).rstrip("x0123456789"))
 

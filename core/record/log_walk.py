@@ -77,7 +77,8 @@ class Run(msgspec.Struct, frozen=True, eq=False):
         return (rec.decode_record(self.view, at, check_crc=False) for at in self.begins)
 
     def bounds(self) -> Iterator[tuple[int, int]]:
-        """Return the start and end position in the log file of each record of this run."""
+        """Return an iterator of the pairs (start, end), one pair for each of the consecutive valid records in this object.
+        Start and end of a record are positions in the log file, in bytes."""
         return pairwise((*self.begins, self.end))
 
 
@@ -95,9 +96,10 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
-    """Return whether properties contain a zero byte, so that a part of them was not written to disk.
+    """Return whether a record's properties contain a zero byte, which shows that a crash left a part of them unwritten.
 
-    No checksum covers the properties, and FlintMQ stores no message with a zero byte in them.
+    A part of a file that was not written is read as zero bytes. No checksum covers the properties, but FlintMQ stores no
+    message with a zero byte in them.
     """
     return 0 in properties
 
@@ -198,8 +200,15 @@ class LogWalk:
             yield Stretch(Kind.DAMAGE, start, parts[index].start + at, reason)
 
     def ahead(self, bad_offset_bytes: int, offset_bytes: int) -> Iterator[Stretch]:
-        """Yield the stretches of the log from a position after damage. A copy of this scan finds them, so the state of this
-        scan does not change."""
+        """Scan the log from a position after damage to its end, and return an iterator over the contiguous parts of the log.
+
+        Each part has one kind, for example valid records, damage or unused bytes. A copy of this object does the scan, so that
+        the state of this object does not change.
+
+        Args:
+            bad_offset_bytes: the physical offset at which the damage begins.
+            offset_bytes: the physical offset at which the scan begins.
+        """
         ahead = copy.copy(self)
         ahead._ahead_of = bad_offset_bytes
         index = next(n for n, part in enumerate(self._parts) if offset_bytes < part.start + len(part.view))
@@ -380,8 +389,8 @@ class LogWalk:
         return stored_ms if fits else None
 
     def _first_ms(self, number: int) -> int | None:
-        """Return the store time of the first record of a log file, or of the next file that is not blank; None if this file has
-        no valid first record."""
+        """Return the store time, in ms since 1970, of the first record in a log file. If the file is blank, the record is the
+        first of the next file that is not blank. None if no such file exists, or if it does not begin with a valid record."""
         while number < len(self._parts) and is_blank(self._parts[number].view, 0):
             number += 1
         record = self._whole(self._parts[number], 0) if number < len(self._parts) else None
@@ -419,7 +428,12 @@ class LogWalk:
         )
 
     def _rest(self, index: int, at: int, reason: str, *, is_unused: bool) -> Iterator[Stretch]:
-        """Yield the stretches of the log after the last valid record: UNUSED for zeros, STALE or TAIL for other bytes."""
+        """Yield the bytes after the last valid record as one stretch for each log file. Each stretch has a kind.
+
+        The kind is UNUSED if the stretch contains only zeros. If records that are older than the last valid record were found
+        after it, the kind of the other stretches is STALE: an earlier recovery left these records. Otherwise, the kind of the
+        other stretches is TAIL, as after a write that a crash interrupted.
+        """
         kind = Kind.STALE if self._saw_older else Kind.TAIL
         for number in range(index, len(self._parts)):
             part = self._parts[number]

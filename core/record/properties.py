@@ -146,10 +146,15 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def of(cls, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> AlikeProperties | None:
-        """Return stored properties made of values of UNIQ_KEY and the bytes before and after them; None if a parser would find
-        another UNIQ_KEY in these bytes.
+        """Return the stored properties of messages whose properties differ only in the value of UNIQ_KEY.
 
-        The values in ``uniq_keys`` must have the same length.
+        The properties of each message are ``before``, one value of ``uniq_keys`` and ``behind``, joined. Return None if a value
+        is empty, is not ASCII or contains NUL, or if a parser would find a different value of UNIQ_KEY in the joined bytes.
+
+        Args:
+            before: the bytes before the value, up to and including ``UNIQ_KEY`` and the separator between name and value.
+            uniq_keys: the value of each message, at least one, all of the same length.
+            behind: the bytes after the value: empty, or a separator and further properties.
         """
         first, joined = uniq_keys[0], b"".join(uniq_keys)
         is_found = (
@@ -274,8 +279,9 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
 
 @lru_cache(maxsize=1_024)
 def _tags_and_keys(before: bytes, behind: bytes) -> tuple[str, str]:
-    """Return the values of TAGS and KEYS in stored properties, given as the bytes before and after the value of UNIQ_KEY. The
-    result is cached, because these bytes are the same in a sender's batches."""
+    """Return the values of TAGS and KEYS in the stored properties of messages that differ only in UNIQ_KEY. ``before`` and
+    ``behind`` are the bytes before and after the value of UNIQ_KEY. The result is cached, because a sender often sends many
+    batches of messages with the same TAGS and KEYS."""
     padded = b"\x02%b-%b\x02" % (before, behind)
     return stored_value(padded, b"TAGS"), stored_value(padded, b"KEYS")
 
@@ -291,9 +297,12 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 
 
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
-    """Return the :func:`stored_value` of one property for each item of many stored properties.
+    """Return the value of one property in each of many messages' stored properties, as :func:`stored_value` does for one
+    message.
 
-    If the last entry with the property's name has a value in every item, this takes a third of the time of separate calls.
+    A message can have several entries with the same name. If the last such entry has a value in every message, this function
+    takes a third of the time of separate calls of :func:`stored_value`. For each message whose last entry is empty or missing,
+    :func:`stored_value` is called, because an earlier entry may have a value.
     """
     mark = b"\x02%b\x01" % name
     # If the property is missing, rpartition(mark) returns the whole text as its last item. The text begins with \x02.

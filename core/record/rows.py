@@ -14,10 +14,13 @@ little."""
 def rows_struct(rows: int, row: str, *lengths: int) -> struct.Struct:
     """Return a struct that packs or unpacks a number of equal rows, big-endian and without gaps.
 
+    Structs of up to 64 rows are cached, with the arguments of this function as the key.
+
     Args:
         rows: the number of rows.
         row: the :mod:`struct` format of one row, with ``%d`` for each variable length.
-        lengths: the numbers for the ``%d``; the cache is faster with numbers as keys than with formatted strings.
+        lengths: the numbers that replace the ``%d`` in ``row``, in order. They are separate arguments because the cache finds
+            numbers faster than a format string that contains the numbers.
     """
     return (_kept if rows <= _KEPT_ROWS else _kept.__wrapped__)(rows, row, *lengths)
 

@@ -213,10 +213,10 @@ class EndsFile:
 
 
 def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, FileNote], dict[str, int]]:
-    """Return the state of a store's small files, which ``flint/ends`` records.
+    """Return two mappings with the state of a store's small files. The file ``flint/ends`` records both mappings.
 
-    The first mapping has the size and checksum of each file, keyed by path relative to the store. The second mapping has the
-    change counters of ``topics.json`` and ``subscriptionGroup.json``, keyed by file name.
+    The first mapping has the size and checksum of each small file, keyed by path relative to the store. The second mapping has
+    the change counters of ``topics.json`` and ``subscriptionGroup.json``, keyed by file name.
 
     Args:
         disk: the disk interface.
@@ -277,7 +277,8 @@ def _content(line: bytes) -> bytes:
 
 
 def _changes(lines: Iterable[bytes]) -> Iterator[_Change]:
-    """Yield the changes in later lines of ``flint/ends``, up to the first incomplete line."""
+    """Yield the changes in the lines of ``flint/ends`` after the first line, up to the first line that is incomplete. The first
+    line has the ends of the store's files. Each change makes a part of the first line invalid."""
     for line in lines:
         try:
             yield msgspec.json.decode(_content(line), type=_Change)

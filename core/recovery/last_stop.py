@@ -62,7 +62,8 @@ class StoreMarks:
         self._disk.remove(self.abort_file)
 
     def mark_boot(self) -> None:
-        """Write the id of the kernel's current boot, under which the store is used from now on."""
+        """Write the boot id of the operating system to a file in the store. If the next start of a broker finds the same id,
+        the machine was not rebooted since, so that no write of this broker was lost."""
         now = self._disk.incarnation(self._root).encode()
         if not is_same_boot(self._disk, self._root) and now:
             path = boot_path(self._root)
@@ -79,7 +80,9 @@ class StoreMarks:
 
     @contextlib.contextmanager
     def distrusting_memory(self) -> Iterator[None]:
-        """Call :meth:`forget_boot` if the ``with`` block fails with a disk error, which may have been a failed sync."""
+        """If the ``with`` block fails with a disk error, remove the stored id of the kernel's boot (:meth:`forget_boot`). The
+        error may have been a failed sync, after which the kernel may drop unwritten pages. Without the id, the next start
+        relies only on synced data."""
         try:
             yield
         except OSError:

@@ -87,7 +87,8 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
     if not is_changed and not _reaches(files, end_offset_bytes, noted.log_end):
         raise StoreFormatError(
             f"the commit log ends at position {end_offset_bytes}, but it ended at {noted.log_end} or later according to "
-            "flint/ends: its last records are missing, and new records would get their queue offsets. Nothing was changed. "
+            "flint/ends: its last records are missing, and new records would get the queue offsets of these records. Nothing "
+            "was changed. "
             f"{ACCEPT}"
         )
     if begin > noted.log_begin and noted.log_end:
@@ -220,9 +221,13 @@ def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
 
 
 def gone_topics(disk: Disk, root: Path, noted: Ends) -> frozenset[str]:
-    """Return the topics of recorded queues that the table of topics does not have, because they were deleted.
+    """Return the deleted topics among the topics whose queues ``flint/ends`` records, so that a start does not rebuild their
+    queues.
 
-    The function reads the whole table, so it is called only if queues are missing. Topics of features need not be in the table.
+    A topic counts as deleted if it is neither in ``topics.json`` nor in the journal of new topics. System topics, and topics in
+    which FlintMQ stores messages until their delivery, are never returned, because ``topics.json`` need not contain them. If
+    ``topics.json`` cannot be read or contains no topics, no topic is returned. The function reads the whole file, so it is
+    called only if queues have lost units.
     """
     path, journal = root / "config" / "topics.json", root / "flint" / "new-topics"
     try:
@@ -253,7 +258,8 @@ def build_again(
     is_caught_up: bool,
     goes_on: bool,
 ) -> None:
-    """Rebuild queues that have lost units from the log, each up to its recorded end. The whole log is read once.
+    """Rebuild consume queues that have lost units. The units are made again from the records of the commit log, up to the
+    recorded end of each queue. The whole log is read once.
 
     Args:
         queues: the store's queues.

@@ -39,12 +39,13 @@ def _was_synced(noted: Ends | None, end_offset_bytes: int) -> bool | None:
 def may_be_lost(
     last_stop: LastStop, trusted_ms: int, noted: Ends | None, end_offset_bytes: int, next_file: memoryview
 ) -> bool:
-    """Return whether a crash can explain a missing file of the log although the next file exists.
+    """Return whether a crash can explain that a file of the commit log is missing although the next file exists.
 
     Args:
-        last_stop: how the last broker ended.
-        trusted_ms: the store time up to which the checkpoint covers the log.
-        noted: the recorded ends; None if no ends were recorded.
+        last_stop: how the last broker that used the store stopped: cleanly, killed, or crashed.
+        trusted_ms: the store time up to which the checkpoint covers the log, in ms since 1970.
+        noted: the positions of the ends of the log and of the queues, as a broker recorded them in the store's file
+            ``flint/ends``; None if the store has no such record.
         end_offset_bytes: the physical end of the file before the missing file.
         next_file: the content of the file after the missing file.
     """

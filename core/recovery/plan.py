@@ -252,8 +252,9 @@ class _Planner:
         """Return the log position from which queues are rewritten after a crash. Queue units of earlier records are valid.
 
         Queues are written in batches, in log order. If only the process was killed, all batches but the last are complete.
-        After a power failure, the batches that the checkpoint covers are complete. The queues are checked in both cases: if a
-        queue has lost units, or its topic was deleted, queues are rewritten for the whole scanned part, as in RocketMQ.
+        After a power failure, the batches that the checkpoint covers are complete. The queues are checked in both cases. If a
+        queue has lost units, or its topic was deleted, the position is the beginning of the log file with which recovery began
+        to scan and count records, as in RocketMQ.
         """
         queues, start = self._found.queues, walked.start_offset_bytes
         if walked.holes:
@@ -287,7 +288,12 @@ class _Planner:
 
 
 def is_whole(commit_log: CommitLog, queues: ConsumeQueues, position: int) -> bool:
-    """Return whether the last unit of each queue before a physical offset refers to a message of that queue."""
+    """Return whether the consume queues match the commit log up to the physical offset ``position``.
+
+    In each queue, only the last unit whose message lies before ``position`` is checked. The unit's message must be in the log
+    and belong to the queue. The unit of a deleted message, or a filler unit, which stands for no message, also passes the
+    check.
+    """
     for queue in queues.queues.values():
         last = queue.first_from(lambda physical: physical < position) - 1
         if last >= queue.min_queue_offset and not is_described(commit_log, queue, last):
@@ -314,7 +320,11 @@ def is_described(commit_log: CommitLog, queue: QueueReader, queue_offset: int) -
 
 
 def count_between(queues: ConsumeQueues, begin_offset_bytes: int, end_offset_bytes: int) -> int:
-    """Return the number of queue units for messages between two physical offsets, including fillers among them."""
+    """Return the number of units in all consume queues from the first message at or after ``begin_offset_bytes`` to the last
+    message before ``end_offset_bytes``.
+
+    Filler units, which stand for no message, are counted if they lie between the units of such messages.
+    """
     return sum(
         queue.first_from(lambda physical: physical < end_offset_bytes)
         - queue.first_from(lambda physical: physical < begin_offset_bytes)
@@ -328,8 +338,9 @@ def _described_end(queues: ConsumeQueues) -> int:
 
 
 def _described_below(queues: ConsumeQueues, end_offset_bytes: int) -> int:
-    """Return the physical end of the last message in any queue that ends before or at ``end_offset_bytes``; -1 without such a
-    message.
+    """Return the largest physical offset at which a message with a unit in a consume queue ends, up to ``end_offset_bytes``.
+
+    Messages that end after ``end_offset_bytes`` are ignored. If no message is left, -1 is returned.
     """
     return max((_last_end_below(queue, end_offset_bytes) for queue in queues.queues.values()), default=-1)
 
@@ -365,9 +376,12 @@ def _not_vouched_from(walked: Recovered) -> int:
 
 
 def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
-    """Return a store time that is earlier than the store times of all records from a log position on; 0 if none is found.
+    """Return a store time to which the checkpoint can be set back; 0 if none is found. All records from the physical offset
+    ``position`` on have later store times, so the checkpoint no longer covers them.
 
-    The result is the store time of a file's first record, so that the next recovery begins at a nearby file.
+    The result is the store time of the first record of a log file that begins before ``position``. It is the newest such file
+    whose first record is older than the first record of the next file. The newest file is used so that the next recovery reads
+    few files.
     """
     times = [_first_ms(file, holes) for file in files if file.start <= position]
     for at in range(len(times) - 2, -1, -1):

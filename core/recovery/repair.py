@@ -164,9 +164,11 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
 
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield each run of data in a range of a log file, as (position in the file, length, bytes for the quarantine).
+    """Yield the data in a range of a log file, without the zeros, for a recovery that removes the range from the log. The
+    recovery copies the data to a file in the quarantine folder.
 
-    The bytes for the quarantine begin with the line ``physical_offset length``, which the data and a line end follow.
+    Each item is (position in the log file, length of the data, bytes to write to the quarantine). The bytes consist of the line
+    ``physical_offset length``, the data, and a line end.
     """
     for at, data in data_in(file, begin, end):
         yield at, len(data), b"%020d %d\n" % (file.start + at, len(data)) + data + b"\n"

@@ -30,10 +30,12 @@ _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
 
 
 def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:
-    """Return the names of a store's small files that differ from their state at the last clean stop, except backups.
+    """Return the names of a store's tables and other small files whose sizes or checksums have changed since the last clean
+    stop.
 
-    If the store did not stop cleanly, only missing files are returned. Call this function before a start writes anything.
-    Raises OSError if a file cannot be read.
+    These files are the JSON tables in the folder ``config`` and files of features in the folder ``flint``. Backups are left
+    out. If the store did not stop cleanly, only missing JSON files are returned. Call this function before a start writes
+    anything. Raises OSError if a file cannot be read.
     """
     changed = []
     for name, note in noted.files.items() if noted is not None else ():

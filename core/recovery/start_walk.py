@@ -35,8 +35,7 @@ class Cut(msgspec.Struct, frozen=True):
     offset_bytes: int
     """Physical offset of the first removed byte."""
     reason: str
-    """The reason why the bytes at :attr:`offset_bytes`, where the recovery begins to remove the end of the log, are not a valid
-    record."""
+    """The reason why the first removed bytes are not a valid record."""
     damaged: bool
     """Whether valid, younger records follow the first removed bytes, so that the log is damaged in the middle and not torn at
     its end."""
@@ -47,7 +46,8 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Hole(msgspec.Struct, frozen=True):
-    """Damage in the middle of the log, which a recovery replaces by filler records, which enter no queue, or by a blank."""
+    """Damage in the middle of the log. A recovery replaces the damage by filler records or by a blank. Filler records are not
+    added to any queue."""
 
     start_offset_bytes: int
     """Physical offset of the first damaged byte."""
@@ -96,12 +96,17 @@ class Recovered(msgspec.Struct, frozen=True):
 
     @property
     def vouched(self) -> tuple[int, int]:
-        """The physical offset up to which the checkpoint covers the log, and the number of queued records before it."""
+        """The physical offset up to which the checkpoint covers the log, and the number of records between
+        :attr:`start_offset_bytes` and this offset that have units in consume queues."""
         return self.newer if self.newer is not None else (self.end_offset_bytes, self.queued)
 
 
 class _Tally(msgspec.Struct):
-    """Counts of a scan of the log while it runs. All counts but ``records`` refer to the counted part of the log."""
+    """Intermediate results of a scan of the log at a start.
+
+    The scan may begin before the physical offset from which records are to be counted. The count ``records`` includes all
+    scanned records. All other results refer only to the records at or after that offset.
+    """
 
     trusted_ms: int
     records: int = 0

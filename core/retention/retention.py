@@ -117,7 +117,8 @@ class Space(msgspec.Struct, frozen=True):
     """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return the combined measures of two objects: each measure that at least one of the two requires."""
+        """Combine the measures that two disks require, and return the result: files are deleted, or writes are refused, if at
+        least one of the two disks requires it."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
@@ -240,8 +241,9 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def bound_for_groups(deletion: Deletion, now_ms: int, policy: RetentionPolicy) -> Bound | None:
-    """Return the reason why a commit log file that a consumer group of the settings has not consumed is deleted; None if the
-    file is kept.
+    """Return the reason why a commit log file is deleted although a consumer group has not read all messages in it.
+
+    The group is named in the settings, so that files are kept for it. Return None if the file is kept for the group.
 
     Args:
         deletion: the planned deletion of the file.

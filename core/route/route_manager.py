@@ -348,7 +348,13 @@ class RouteInfoManager:
         return self.topics.topics_at(self._clusters.get(cluster, {}))
 
     def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
-        """Return the names of all clusters and brokers, which are also names of system topics, and any broker's address."""
+        """Return the names of the system topics of the name server, and the address of a broker. As in RocketMQ, the names of
+        all clusters and brokers are also names of system topics.
+
+        The address is that of the first broker that has a registered address; None if there is no such broker. A broker may
+        have several addresses: ``viewpoint``, which says where the client reached the name server, selects the address that
+        this client can use.
+        """
         names = list(dict.fromkeys([*self._clusters, *self._brokers]))
         address = next((a for broker in self._brokers.values() if (a := broker.any_address())), None)
         return names, self._address(address, viewpoint) if address is not None else None

@@ -119,8 +119,8 @@ class EndsNoter:
         return replace(self._capture(self._opened.watermarks.wrote), is_stop=True)
 
     def stopped(self, ends: Ends) -> None:
-        """Write to ``flint/ends`` the ends that :meth:`at_stop` returned, and the sizes and checksums of the store's small
-        files.
+        """Write the record of a clean stop to ``flint/ends``. The record has the ends of the store's files, which
+        :meth:`at_stop` returned earlier, and the sizes and checksums of the store's small files, such as configuration tables.
 
         Called after the store's last write.
 

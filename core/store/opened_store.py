@@ -75,7 +75,7 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def root(self) -> Path:
-        """The store's folder."""
+        """Path of the folder that contains the store's files, from the setting ``store.path``."""
         return Path(self.config.store.path)
 
 
@@ -122,7 +122,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def root(self) -> Path:
-        """The store's folder."""
+        """The folder in the setting ``store.path`` (RocketMQ's ``storePathRootDir``), which contains the files of the store."""
         return self.folder.root
 
     @property

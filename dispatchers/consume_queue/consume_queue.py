@@ -128,8 +128,9 @@ class ConsumeQueue:
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the consume queue unit at a queue offset; None if the queue does not have this offset. If the unit has the
-        address of an extension unit in place of a tags code, the address is returned."""
+        """Return the unit at a queue offset: the physical offset, size and tags code of a message. Return None if the queue has
+        no unit there. If the message's tags code is stored in an extension file (``consumequeue_ext``), the third value is the
+        address of the extension unit instead of the tags code."""
         return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:

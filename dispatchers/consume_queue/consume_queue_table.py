@@ -99,14 +99,16 @@ class ConsumeQueueTable:
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Add units for the visible records of a batch, with one write per queue; records already in a queue are skipped.
+        """Add consume queue units for the visible records of a batch, with one write per queue. Records already in a queue are
+        skipped.
 
-        A batch contains numpy columns, dispatch requests, or records in the units in which they were appended. Such an append
-        unit is a single record or a whole batch send. All three forms lead to the same bytes in the queue files.
+        A batch contains its records in one of three forms: numpy columns, dispatch requests, or append units. A dispatch
+        request describes a single record. An append unit describes all records that were appended together: a single record or
+        a whole batch send. All three forms lead to the same bytes in the queue files.
 
-        Columns and append units are used for a queue only if the queue's new units continue at its end. Otherwise the queue's
-        records are added as requests. If extension files are written or the batch deletes a topic, all records of the batch are
-        added as requests.
+        Columns and append units are used for a queue only if the queue offsets of the new records continue at the queue's end.
+        Otherwise the queue's records are added as requests. If extension files are written or the batch deletes a topic, all
+        records of the batch are added as requests.
 
         Raises:
             StoreFullError: the disk has no space for the next queue file.

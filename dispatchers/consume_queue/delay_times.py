@@ -92,7 +92,12 @@ class DelayTimes(msgspec.Struct):
 
     @classmethod
     def always(cls, delay_level_ms: Mapping[int, int]) -> DelayTimes:
-        """Return delays of delay levels, given in ms by level, that apply to all records of the log."""
+        """Return delays of delay levels that never change: one delay for each level, which applies from the beginning of the
+        log on.
+
+        Args:
+            delay_level_ms: delays in ms, keyed by delay level.
+        """
         return cls({level: [(0, delay_ms)] for level, delay_ms in delay_level_ms.items()})
 
 
@@ -134,8 +139,8 @@ def _runs(value: Any) -> Runs:
 
 
 def is_delay(duration_ms: int) -> bool:
-    """Return whether a delay level can have a delay in ms. The delay must be a whole number of seconds, as in
-    ``delay.levels``."""
+    """Return whether a duration in ms can be the delay of a delay level. A delay is not negative, and is a whole number of
+    seconds, because the setting ``delay.levels`` has no smaller unit."""
     return duration_ms >= 0 and not duration_ms % 1_000
 
 
@@ -145,17 +150,25 @@ def unknown_due(store_timestamp_ms: int) -> int:
 
 
 def may_be_due(wanted: int, due_ms: int) -> bool:
-    """Return whether a delivery time is possible for a message whose delay level has an unknown delay.
+    """Return whether a consume queue unit can have the right delivery time although the delay of the message's level is
+    unknown.
+
+    This is so if the delivery time is a whole number of seconds after the message's store time, because all delays are whole
+    seconds.
 
     Args:
-        wanted: the placeholder for the delivery time, from :func:`unknown_due`.
+        wanted: the result of :func:`unknown_due` for the message, which contains its store time.
         due_ms: the delivery time in the message's consume queue unit, in ms since 1970.
     """
     return is_delay(due_ms - (wanted - _UNKNOWN))
 
 
 def is_unknown_due(tags_code: int) -> bool:
-    """Return whether an expected tags code is a placeholder made by :func:`unknown_due`."""
+    """Return whether a tags code is the placeholder for an unknown delivery time, which :func:`unknown_due` returns.
+
+    In the queues of the schedule topic, the tags code is a message's delivery time. A check of these queues computes the
+    expected tags codes from the log. It uses the placeholder if the delay of a message's delay level is not known.
+    """
     return _UNKNOWN <= tags_code < _UNKNOWN_END
 
 

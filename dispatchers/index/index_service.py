@@ -356,8 +356,9 @@ class IndexService:
         return kept[-1] if kept else 0
 
     def committed(self) -> int | None:
-        """Return the physical offset of the last indexed record. Return None if no record must be indexed again after the
-        start, as after a clean stop."""
+        """Return the physical offset of the last record that the index contains, or 0 if the index is empty. A start adds the
+        log's records from this offset on to the index again. Return None if the index has all records, as after a clean stop;
+        the start then adds no records again."""
         return None if self._is_complete else self._end()
 
     def _end(self) -> int:

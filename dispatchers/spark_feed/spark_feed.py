@@ -65,7 +65,8 @@ class Landing(Protocol):
         ...
 
     def close(self) -> None:
-        """Copy as many of the remaining records to the landing zone as possible within a time limit, and stop the copying."""
+        """Copy the remaining records to the landing zone, and then stop the copying until the broker's next start. After a time
+        limit, the copying stops even if records remain; these records are copied after the next start."""
         ...
 
 

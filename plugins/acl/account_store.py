@@ -187,8 +187,10 @@ class AccountStore:
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the version of each account file, keyed by path: the number and the time of its changes by requests. The
-        version of ``acl.file`` comes first."""
+        """Return the version of each account file, keyed by path. The version of ``acl.file`` comes first.
+
+        A version has the number of changes that requests have made to the file, and the time of the last change.
+        """
         found = {str(self._file): self._content(self._file).version}
         return found | {str(path): read.content.version for path, read in self._files.items()}
 

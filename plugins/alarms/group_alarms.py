@@ -62,8 +62,8 @@ class GroupAlarms:
         return partial(self._end, self._api.work.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
 
     def _end(self, timer: Scheduled) -> None:
-        """End the rounds that check the lags of groups and drop the measured lags, because a slave's copy of the master's
-        offsets is late."""
+        """Stop the rounds that check the lags of groups, and drop the measured lags. Called when this broker becomes a slave,
+        which raises no alarms about lags, because its copy of the master's offsets is late."""
         timer.cancel()
         self._round = None
         self._watch = self._new_watch()

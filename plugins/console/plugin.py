@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class ConsolePlugin:
-    """Registers the service ``console``."""
+    """The plugin of the web console. If ``console.enable`` is true, its service starts the console's process when the broker is
+    ready, and ends the process with the broker."""
 
     plugin_name = "console"
 

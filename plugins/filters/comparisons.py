@@ -90,7 +90,13 @@ class Operand:
 
 
 def literal(kind: Kind, value: Any, position: int) -> Operand:
-    """Return an operand of a filter expression with a constant value."""
+    """Return the operand for a literal in a filter expression, such as ``5``, ``'red'`` or ``TRUE``.
+
+    Args:
+        kind: the literal's type.
+        value: the literal's value, which does not depend on the message.
+        position: the index of the literal's first character in the filter expression.
+    """
     condition = kind in (Kind.BOOLEAN, Kind.NULL)
     return Operand(kind, lambda _properties: value, position, is_condition=condition, is_literal=True, value=value)
 
@@ -231,8 +237,11 @@ def negative(part: Operand, position: int) -> Operand:
 
 
 def _nothing(_value: object) -> None:
-    """Return None, which means unknown, instead of the value of a part of an expression. The caller evaluates the part only
-    because the evaluation may raise UnfitError."""
+    """Ignore an operand's value and return None, which means *unknown* in a filter expression.
+
+    A minus before an operand that is not a number is always unknown. Nevertheless, the operand is evaluated, because the
+    evaluation may raise UnfitError, which drops the message.
+    """
 
 
 def negation(part: Operand, position: int) -> Operand:

@@ -1,4 +1,5 @@
-"""The filter of a group for a topic: its stored form, its bit positions, and its use by pulls."""
+"""The message filter of a consumer group for a topic: its entry in ``consumerFilter.json``, the positions of its bits in the
+bit maps of the topic's messages, and its use by pull requests."""
 
 from __future__ import annotations
 

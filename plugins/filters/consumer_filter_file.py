@@ -80,9 +80,12 @@ class ConsumerFilterFile:
     def write(self, parts: list[FilePart]) -> None:
         """Write ``consumerFilter.json``. Any thread, but only one thread at a time.
 
+        Args:
+            parts: the filters of each topic, from :meth:`take`.
+
         Raises:
-            StoreError: the file cannot be written. The next call of :meth:`take` returns the file's parts again, even if no
-                filter has changed.
+            StoreError: the file cannot be written. The next call of :meth:`take` returns the filters of all topics for another
+                write, even if no filter has changed since the failure.
         """
         texts = ",".join(part.text() for part in parts)
         try:

@@ -105,10 +105,18 @@ class ConsumerFilterManager:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return the filter of a subscription. If the table has the same filter for the group, the returned filter checks the
-        bit map of a message first.
+        """Return the filter for a group's subscription. If this table contains the same SQL92 expression for the group and
+        topic, the returned filter checks a message's bit map before it calls ``made``. Otherwise, return ``made`` unchanged.
 
-        A filter of a plugin's type is returned unchanged: it may also check tags codes, which bit maps do not cover.
+        Expressions of a plugin's type are never combined with a bit map: their filters may also check tags codes, which bit
+        maps do not cover.
+
+        Args:
+            topic: the topic of the subscription.
+            group: the consumer group.
+            expression_type: the type of the expression.
+            made: the filter as its factory made it.
+            expression: the expression.
         """
         data = self.find(topic, group)
         if (
@@ -221,7 +229,8 @@ class ConsumerFilterManager:
         return True
 
     def _bury(self, dead: Iterator[ConsumerFilterData]) -> bool:
-        """Remove the first of the given filters of groups without members; return False if none is given."""
+        """Remove one dead filter, the first that the iterator returns; return False if the iterator is empty. A filter is dead
+        while its consumer group has no members."""
         first = next(dead, None)
         if first is not None:
             self._remove(first)

@@ -136,9 +136,9 @@ class FilterService:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return the filter of a subscription. If the table has the same filter for the group, the returned filter checks the
-        bit map of a message first. See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
-        """
+        """Return the filter for a group's subscription. If the table of the groups' filters contains the same SQL92 expression
+        for the group and topic, the returned filter checks a message's bit map before it calls ``made``. Otherwise, return
+        ``made`` unchanged. See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`."""
         return self.table.backed(topic, group, expression_type, made, expression)
 
 

@@ -41,7 +41,8 @@ class Exposition:
 
         Args:
             samples: the figures.
-            commons: values of the labels that all metrics of a group share.
+            commons: values of labels that are the same in all samples of a metric, such as ``cluster`` and ``broker``. The key
+                is the tuple of the labels' names.
             accept: the client's header ``Accept``.
         """
         encode, content_type = choose_encoder(accept)

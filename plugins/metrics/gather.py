@@ -48,10 +48,12 @@ class Gatherer:
         """Figures of topics and consumer groups, which several scrapes may share; None before the first scrape."""
 
     def commons(self, info: Mapping[str, str]) -> Commons:
-        """Return the values of the labels that all metrics of a group share. Can be called from any thread.
+        """Return the values of the labels that several metrics share, such as the names of the cluster and the broker. A key of
+        the result is a tuple of labels' names; its value has the labels' values in the same order. Can be called from any
+        thread.
 
         Args:
-            info: the figures of GET_BROKER_RUNTIME_INFO (request 28), which contain the version and the boot time.
+            info: the figures in the answer to GET_BROKER_RUNTIME_INFO (code 28), which contain the version and the boot time.
         """
         api, told = self._api, info
         cluster, name = api.settings.current.broker.cluster, api.settings.current.broker.name

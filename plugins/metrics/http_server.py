@@ -46,7 +46,7 @@ _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 
 @attrs.frozen
 class Answer:
-    """An HTTP answer to a client."""
+    """The status, body, content type and further headers of an answer from the HTTP server for metrics and health probes."""
 
     status: HTTPStatus
     parts: tuple[bytes, ...]

@@ -17,7 +17,8 @@ OTLP: Final = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
 
 class MetricsPlugin:
-    """Registers the service ``metrics``."""
+    """The plugin for metrics. It registers the service that serves a broker's metrics over HTTP and pushes them with
+    OpenTelemetry. There is no service if the configuration switches metrics off."""
 
     plugin_name = "metrics"
 

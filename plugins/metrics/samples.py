@@ -62,12 +62,16 @@ class Samples:
 
     @property
     def parts(self) -> tuple[Samples, ...]:
-        """Return this object and, if set, the samples of topics and groups that several scrapes share."""
+        """Return a tuple of this object and the samples of topics and consumer groups that several scrapes share
+        (:attr:`many`).
+
+        Before :meth:`share` is called, there are no shared samples, and the tuple contains only this object.
+        """
         return (self,) if self.many is None else (self, self.many)
 
     def share(self, many: Samples) -> None:
-        """Include the samples of topics and groups that several scrapes share. The series of these samples count towards the
-        limit. No metric may be in this object and also in the shared samples."""
+        """Include samples of topics and consumer groups that several scrapes share. Their series count towards this object's
+        maximum number of series. A metric must not be both in this object and in the shared samples."""
         self.many = many
         self.count += many.count
 
@@ -110,7 +114,10 @@ class Samples:
             self.rows(name).append((labels, figure))
 
     def add_all(self, figures: Iterable[tuple[str, float]]) -> None:
-        """Add figures of metrics that have only the labels that all metrics of their group share.
+        """Add the figures of several metrics, one figure for each metric, without values of labels.
+
+        This method is for metrics without individual labels. Every metric belongs to a group of metrics with common labels. The
+        values of the common labels are added when the metrics are formatted.
 
         Args:
             figures: pairs of a metric's name and its figure.

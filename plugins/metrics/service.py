@@ -133,7 +133,8 @@ class MetricsService:
         return Answer(HTTPStatus.OK, parts, content_type)
 
     def told(self) -> tuple[Samples, Commons]:
-        """Return the current figures, and the values of the labels that all metrics of a group share.
+        """Return the current figures, and the values of the labels that are the same in all samples of a metric, such as
+        ``cluster`` and ``broker``. The values are keyed by the tuple of the labels' names.
 
         Any thread except the loop's.
 

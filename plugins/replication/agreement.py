@@ -54,7 +54,8 @@ class LogState:
         return self.end_offset_bytes == self.min_offset_bytes == 0
 
     def to_bytes(self) -> bytes:
-        """Return the state of the log as the body of a STATE frame."""
+        """Return the state of the log as JSON. Master and slave send each other this JSON as the body of a STATE frame, before
+        replication begins."""
         content = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "epochs")
         content["epochs"] = self.epochs.to_bytes().decode("ascii")
         return json.dumps(content).encode("ascii")

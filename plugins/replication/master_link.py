@@ -1,15 +1,20 @@
 """Implements the master's side of a replication connection, without a socket.
 
-This module processes bytes from the slave, such as reports of the physical offset up to which the slave has the log. It returns
-bytes for the slave, such as parts of the log. A connection has these stages:
+This module processes the bytes that a slave sends, and returns the bytes to send to the slave. A connection has these stages:
 
-::
+GREETING
+    The master waits for the first bytes from the slave.
+PROVING
+    This stage exists only if a secret is configured. The slave has sent a greeting, and the master has answered with a proof
+    that it knows the secret. The slave sends a frame with the state of its log. The frame is authenticated with the secret,
+    so it proves that the slave knows the secret too. The master answers with the state of its own log.
+TRANSFER
+    The slave has reported the physical offset up to which it has the log. The master sends the log from this offset on, and
+    the slave reports its progress.
 
-    GREETING ──request──► TRANSFER          RocketMQ's stream: the first report is the request
-    GREETING ──hello──► PROVING ──state──► TRANSFER
-
-A RocketMQ slave with an empty log asks for physical offset 0, and gets only the last file (docs/internals/store-format.md,
-Replication stream). A FlintMQ slave gets the whole log.
+Without a secret, RocketMQ's stream is used: the slave sends no greeting, and its first report of a physical offset begins stage
+TRANSFER. A RocketMQ slave with an empty log asks for physical offset 0, and gets only the last file
+(docs/internals/store-format.md, Replication stream). A FlintMQ slave gets the whole log.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ from flintmq.plugins.replication.streams import Buffer, Frame, FrameType, Keys, 
 
 
 class Stage(enum.Enum):
-    """The stages of a slave's connection, as the diagram of the module shows them."""
+    """The stages of a slave's connection, as the module's docstring describes them."""
 
     GREETING = "greeting"
     PROVING = "proving"

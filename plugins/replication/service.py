@@ -77,8 +77,8 @@ class ReplicationService:
         former: MasterReplication | SlaveReplication | None,
         new: MasterReplication | SlaveReplication | None,
     ) -> None:
-        """Stop the object for the former role, and start the object for the new role unless the role has changed again. Errors
-        are logged."""
+        """Stop the object that replicated the log in the broker's former role (master or slave), and start the object for the
+        new role. If the role has changed again meanwhile, the new object is not started. Errors are logged."""
         if earlier is not None:
             await asyncio.wait((earlier,))
         try:

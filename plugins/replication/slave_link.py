@@ -152,7 +152,11 @@ class SlaveLink:
         self._out += self._encode(FrameType.HELD, held_offset_bytes, 0, b"")
 
     def output(self, now_s: float) -> list[Buffer]:
-        """Return the bytes to send now. If nothing was sent for the interval of heartbeats, the last report is repeated."""
+        """Return the bytes to send to the master now, and remove them from the output.
+
+        If the slave has sent nothing for the interval of heartbeats, the output is another report of the physical offset up to
+        which the slave's log is on disk. The offset is the same as in the previous report.
+        """
         if not self._out and self.stage is SlaveStage.FOLLOWING and now_s - self._wrote_s >= self._settings.heartbeat_s:
             self.report(self._held_offset_bytes)
         out, self._out = self._out, []
@@ -161,7 +165,13 @@ class SlaveLink:
         return out
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """Return a frame with the reason for which the connection ends; empty in RocketMQ's stream or before the challenge."""
+        """Return the bytes that the slave sends last: the bytes that were not sent yet, and a frame with the reason for which
+        the slave ends the connection.
+
+        The result is empty if no secret is configured, because the connection then uses RocketMQ's protocol, which has no frame
+        for a reason. The result is also empty if the master has not yet proved that it knows the secret, because the keys that
+        protect the frames are known only after that.
+        """
         if self._settings.secret is None or self.stage is SlaveStage.CHALLENGED:
             return []
         return [*self._out, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]

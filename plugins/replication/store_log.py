@@ -88,8 +88,9 @@ class SlaveStoreLog(StoreLog):
         return self.end_offset_bytes if told is None else told
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """Truncate the log if the permission to replicate (``agreement``) requires it, and store the master's epochs. Raises
-        StoreError if the disk fails."""
+        """Prepare a slave's log for replication. Truncate the log to the physical offset that ``agreement`` names, if the log
+        has a tail that the master's log lacks, and store the master's epochs. ``agreement`` is the permission to replicate.
+        Raises StoreError if the disk fails."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
             kept = self.copy.truncate(agreement.truncate_to_bytes)

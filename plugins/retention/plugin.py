@@ -159,8 +159,14 @@ class ResidentPages:
         return RESIDENT_CHECK_S
 
     def _steps(self) -> Iterator[None]:
-        """Release the memory pages of the log except its newest part, of the synced parts of queues, and of the entries of the
-        index."""
+        """Release memory pages of the store's mapped files; yield after each part.
+
+        Three kinds of pages are released:
+
+        * pages of the log, except those of its newest part;
+        * synced pages of the consume queues;
+        * the entries of the index files.
+        """
         files = self._files
         marks = files.log.marks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes

@@ -174,8 +174,9 @@ class UnreadFinder:
         behind: int,
         by_group: dict[str, list[tuple[str, int, int]]],
     ) -> Iterator[None]:
-        """Count the messages of a queue that wait before they go to a topic that a group of ``store.keep_for_groups`` reads.
-        Add the counts to ``by_group``."""
+        """Count the waiting messages in a queue of a system topic, such as delayed messages in the schedule topic. A message
+        counts for each group of ``store.keep_for_groups`` that reads the message's real topic. The counts are added to
+        ``by_group``. The generator yields after each slice of messages, so that other work can run."""
         counts: dict[str, int] = {}
         looked_at = 0
         while start < behind and looked_at < LOOKED_AT_MAX:
@@ -197,12 +198,13 @@ class UnreadFinder:
             by_group.setdefault(group, []).append((queue.topic, queue.queue_id, count))
 
     def first_kept(self, queue: QueueReader, *, all_groups: bool) -> int | None:
-        """Return the physical offset of the first message of a queue that is kept for a group; None if no message of the queue
-        is kept.
+        """Return the physical offset of the first message in a queue that retention keeps because a consumer group has not
+        consumed it; None if there is no such message.
 
         Args:
             queue: the consume queue.
-            all_groups: whether messages are kept for all groups; if not, for the groups of ``store.keep_for_groups`` only.
+            all_groups: whether the messages are kept for all consumer groups that read the topic. If False, they are kept only
+                for the groups of the setting ``store.keep_for_groups``.
         """
         groups = self.readers(queue.topic)
         wanted = [
@@ -237,8 +239,12 @@ class KeptForGroups:
         return bound_for_groups(deletion, self._clock.now_ms(), policy)
 
     def note_seen(self, seen: Collection[str], policy: RetentionPolicy) -> None:
-        """Log a warning for each group of ``store.keep_for_groups`` that has stored no offset, once until the group stores an
-        offset."""
+        """Log a warning for each group of ``store.keep_for_groups`` that is not in ``seen``, the groups that have stored
+        offsets. No messages are kept for a group without offsets.
+
+        The warning about a group is logged once, not at each call. It can be logged again only after the group has stored an
+        offset.
+        """
         silent = policy.keep_for_groups - set(seen)
         for group in sorted(silent - self._silent):
             log.warning(

@@ -111,7 +111,9 @@ class SendBackProcessor(DeclaredProcessor):
         ),
     )
     async def send_back(self, request: Request) -> Response:
-        """Store a message that a consumer refused in its group's retry topic or dead letter topic."""
+        """Store a message that a consumer could not process and has sent back with CONSUMER_SEND_MSG_BACK. The message goes to
+        the retry topic of the consumer's group or, after the last attempt, to the group's dead letter topic. It is dropped if
+        the group has no retry queues."""
         api = self._api
         if not api.role.takes_writes:
             api.log.check_writeable()

@@ -105,7 +105,8 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
 
 
 def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
-    """Return the function with which each Spark task reports its Python.
+    """Return the function that each Spark task runs to report its Python interpreter. The report is a JSON object with the
+    host, the working folder, the interpreter's path and version, and the modules in ``needed`` that the interpreter lacks.
 
     Spark pickles a nested function by value, so workers without this module can run the function.
     """

@@ -182,8 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stands_at
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that Spark passes to :meth:`latestOffset`. Spark accepts only one limit, but :meth:`latestOffset`
-        uses all limits of the options."""
+        """Return the limit of a micro-batch that Spark passes to :meth:`latestOffset`: ``maxOffsetsPerTrigger`` if this option
+        is set, otherwise ``maxBytesPerTrigger``. Spark accepts only one limit here. If both options are set,
+        :meth:`latestOffset` takes both from the options."""
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
 
@@ -295,11 +296,12 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 def _range(one: Filter, whole: Sequence[Range]) -> Range:
-    """Return the range of whole numbers that a query's filter accepts.
+    """Return a range that contains all whole numbers that a query's filter accepts.
 
     Args:
-        one: the filter.
-        whole: for each value of the filter, a range of whole numbers that contains the value; see :func:`_whole`.
+        one: the filter, which compares a column with one value or, for IN, with several values.
+        whole: the filter's values as ranges of whole numbers, made by :func:`_whole`: one range for each value, which contains
+            it.
     """
     low, high = (
         min((value.low for value in whole), default=ANY.low),

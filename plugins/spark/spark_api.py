@@ -75,8 +75,11 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
-        """The base class of Spark stream writers that take Arrow batches. This version of PySpark passes Arrow batches to any
-        ``DataSourceArrowWriter``."""
+        """The base class of Spark stream writers that take Arrow batches, for versions of PySpark that do not define this
+        class.
+
+        These versions pass Arrow batches to a stream writer if it is a ``DataSourceArrowWriter``.
+        """
 
 
 try:
@@ -110,8 +113,9 @@ except ImportError:
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """The base class of stream readers that decide themselves where a query with the trigger AvailableNow ends. This
-        version of PySpark ends a query with this trigger after one batch."""
+        """Replacement for a class of PySpark 4.2 that older versions lack. In PySpark 4.2, a stream reader with this base class
+        decides itself where a query with the trigger AvailableNow ends. Older versions ignore the class, and end such a query
+        after one batch."""
 
 
 HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")

@@ -233,8 +233,12 @@ class TimerService:
             self.positions.persist(self.positions.known)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the number of timers that still have to be read, and the number of timers that still have to be delivered. The
-        keys are those of RocketMQ 5.x."""
+        """Return figures about timer messages for GET_BROKER_RUNTIME_INFO (request 28), with the keys of RocketMQ 5.x.
+
+        The value of ``timerOffsetBehind`` is the number of timer messages that the broker must still read from their queue. The
+        value of ``timerCongestNum`` is the number that the broker must still deliver. A broker that accepts no timer messages
+        returns an empty dict.
+        """
         return self.timers.runtime_info() if self.takes_messages else {}
 
     def positions_for_slaves(self) -> Mapping[str, object]:

@@ -145,8 +145,9 @@ class TimerMessageService:
         self.resume()
 
     def resume(self) -> None:
-        """Empty the timer wheel, and read the timer topic's queue again from :attr:`TimerPositions.known`. Raises StoreError if
-        the wheel's old files cannot be deleted."""
+        """Empty the timer wheel, and read the queue of the timer topic again from the positions in
+        :attr:`TimerPositions.known`. These positions come from the file of timer positions, from the end of this broker's last
+        delivery of timers, or from the master. Raises StoreError if the wheel's old files cannot be deleted."""
         self._restore(self._saved.known)
 
     def _restore(self, positions: Mapping[str, Any]) -> None:
@@ -308,9 +309,13 @@ class TimerMessageService:
         return self._read if low is None else min(low, self._read)
 
     def positions(self) -> dict[str, Any]:
-        """Return the queue offset up to which the queue was read, and the positions of the delivered messages.
+        """Return the positions in the timer topic's queue from which another run continues to deliver messages, keyed by name.
 
-        These positions refer to records up to the current end of the log. A slave must not continue from them if its log ends
+        They are the queue offset up to which the queue was read, the queue offset before which all messages are delivered, and
+        the delivery time and queue offset up to which due messages are delivered. Messages that are due earlier but not
+        delivered are listed by their queue offsets.
+
+        All positions refer to records up to the current end of the log. A slave must not continue from them if its log ends
         earlier.
         """
         if self.is_restoring:

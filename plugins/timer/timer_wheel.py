@@ -126,10 +126,12 @@ class TimerWheel:
             raise StoreFormatError(f"{path}: the file has {found} bytes, but {size} bytes were written to it")
 
     def turn(self, now_ms: int) -> None:
-        """Load the entries of minutes that have begun into memory, until memory has a few thousand entries.
+        """Move the entries that are due in the current minute or earlier from their files to memory.
 
-        If the clock was set back, memory can have entries of minutes that have not begun yet. These entries are moved back to
-        files. Otherwise, these entries and all further messages that are due in these minutes would stay in memory.
+        The method stops when 10,000 or more entries are in memory; the next call continues. If the clock was set back, memory
+        can contain entries of minutes that have not begun yet. This method moves these entries back to files. If it did not
+        move them, these entries would stay in memory until they are due, and so would all entries that are added for
+        these minutes.
 
         Raises:
             StoreError: a file cannot be read, written or deleted; call again.

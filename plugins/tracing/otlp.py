@@ -166,8 +166,10 @@ class SpanPusher:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a record of the OpenTelemetry exporter's log comes from another thread. The pusher of spans logs its own
-    failures, once each."""
+    """Return whether a log record of the OpenTelemetry exporter comes from any thread but the one that pushes FlintMQ's spans.
+
+    This log filter drops the records of the pushing thread, because FlintMQ logs the first of several failed pushes itself.
+    """
     return record.threadName != _THREAD
 
 

@@ -194,7 +194,8 @@ class MessageTracer:
         return TracedPlaces(self._api.log.marks.wrote if self._api.role.takes_writes else None)
 
     def _traced(self, message: MessageExtBrokerInner | MessageBatch, result: object) -> Iterator[_Traced]:
-        """Yield the traced messages of a message or batch that was put, unless storing failed."""
+        """Yield an object for each message that is to be traced. The broker has just tried to store ``message``, which is a
+        single message or a batch of messages. If storing failed, nothing is yielded."""
         if isinstance(message, MessageBatch):
             members = self._step.noted_of_batch(message)
             if not isinstance(result, AppendedBatch):

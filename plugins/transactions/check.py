@@ -239,8 +239,9 @@ class TransactionalMessageCheckService:
         self.table.gave_up(identity, record.queue_offset)
 
     def _ask(self) -> None:
-        """Ask producers about the half messages whose copies can be read. Each question goes to the next member of the producer
-        group."""
+        """Ask producers whether to commit or roll back half messages. For each question, the broker has appended a copy of the
+        half message to the log, because the producer's answer names the copy. A question is sent only when its copy can be
+        read, and goes to the next member of the producer group."""
         questions, readable = self._questions, self._store.readable_offset_bytes
         while questions and questions[0].end_offset_bytes <= readable:
             question = questions.popleft()

@@ -156,7 +156,9 @@ def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
 
 
 def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchRequest) -> bytes:
-    """Return the body of CHECK_TRANSACTION_STATE (39): the half message in its real topic, with the copy's offsets."""
+    """Return the body of a CHECK_TRANSACTION_STATE request (39), with which the broker asks a producer about a half message.
+    The broker first appends a copy of the half message to the log. The body is the half message with its real topic and queue
+    id, and with the queue offset and the physical offset of the copy."""
     properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
     shown = moved(record, topic, queue_id, properties, _stored(properties))

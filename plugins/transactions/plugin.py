@@ -194,7 +194,12 @@ class TransactionsService:
         return wait_s
 
     def metrics(self) -> Iterator[Measurement]:
-        """Return the number of ended transactions, by topic, and of half messages that are not done."""
+        """Return the numbers of committed and of rolled back transactions, each by topic, and the number of half messages of
+        all topics that are not done.
+
+        A half message is done if its transaction has ended, if a later copy replaced it, or if the broker gave it up because
+        its producer never answered.
+        """
         for (topic, is_commit), count in self.transactions.ended.items():
             name = f"rocketmq_{'commit' if is_commit else 'rollback'}_messages_total"
             yield Measurement(name, count, {"topic": topic}, "counter")

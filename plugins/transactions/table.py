@@ -75,7 +75,8 @@ class TransactionTable:
         return self._copies.get(identity, -1) > half_queue_offset
 
     def newest_copy(self, identity: Identity) -> int:
-        """Return the half queue offset of an open transaction's newest copy; -1 if the transaction has no copy."""
+        """Return the queue offset, in the half queue, of the newest copy of an open transaction's half message; -1 if there is
+        no copy. The broker appends a copy of the half message each time it asks the producer about the transaction."""
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:
@@ -85,7 +86,9 @@ class TransactionTable:
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
         """Return the half queue offsets for which op records must be written when a producer ends the transaction.
 
-        The offset of the newest copy is among these offsets, so that no broker asks a producer about the copy again.
+        When a broker asks a producer about a half message, it first appends a copy of the half message to the half queue. If
+        the transaction has copies, the result contains the offset of the newest copy and ``half_queue_offset``. The op record
+        for the newest copy ensures that no broker asks a producer about this copy again.
         """
         newest = self._copies.get(identity, half_queue_offset)
         return [half_queue_offset] if newest == half_queue_offset else [newest, half_queue_offset]

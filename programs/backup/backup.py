@@ -67,7 +67,8 @@ class BackupPlan:
 
 @attrs.frozen(kw_only=True)
 class BackupResult:
-    """The result of a backup."""
+    """The manifest that a backup wrote, and counts of the bytes and records that it copied and of the log files that it
+    removed."""
 
     manifest: Manifest
     new_bytes: int

@@ -15,7 +15,8 @@ from flintmq.programs.doctor.files import read_bytes
 
 @attrs.frozen(kw_only=True)
 class CheckResult:
-    """The result of a check of a backup."""
+    """The findings of a check of a backup's files: the backup's manifest, the number of complete records in its log, and a
+    description of each error. A backup without errors is sound."""
 
     manifest: Manifest
     records: int

@@ -149,7 +149,9 @@ class SegmentDigests:
                 self._running, self._running_bytes = new_digest(), 0
 
     def all(self) -> tuple[str, ...]:
-        """Return the known digests, and the digests of the segments of the added bytes. The last segment may be incomplete."""
+        """Return the digests of all segments of the file, in order. The digests of segments that were already complete in the
+        backup come first. Then follow the digests computed from the bytes that were passed to :meth:`update`. If the file ends
+        within a segment, the last digest covers only the bytes of this incomplete segment."""
         return (*self._done, *((self._running.hexdigest(),) if self._running_bytes else ()))
 
 

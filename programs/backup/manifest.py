@@ -109,7 +109,12 @@ def log_path(target: Path, start_offset_bytes: int) -> Path:
 
 
 def tables_folder(target: Path, number: int) -> Path:
-    """Return the folder, within a backup's folder, that has the tables of the backup with a number."""
+    """Return the folder ``tables/<number>`` in a backup's folder, for the files of the backup that are not commit log files.
+
+    Args:
+        target: the backup's folder.
+        number: the :attr:`Manifest.number` of the backup that the files belong to.
+    """
     return target / "tables" / str(number)
 
 
@@ -178,5 +183,6 @@ def _why_wrong(manifest: Manifest) -> str:
 
 
 def segments(size_bytes: int) -> int:
-    """Return the number of segments of a file in a backup."""
+    """Return the number of segments of a commit log file with the given size in bytes. A segment is a part of
+    :data:`SEGMENT_BYTES`, for which a backup has one digest. The last segment of a file may be shorter."""
     return -(-size_bytes // SEGMENT_BYTES)

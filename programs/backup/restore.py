@@ -45,7 +45,8 @@ class RestorePlan:
 
 @attrs.frozen(kw_only=True)
 class RestoreResult:
-    """The result of a restore."""
+    """The result of restoring a store from a backup: the backup's manifest, the size of the new store's log, and the damage
+    that was found in the backup's log."""
 
     manifest: Manifest
     records: int

@@ -199,7 +199,8 @@ class Source:
         return named
 
     def _queued_end(self) -> int:
-        """Return the physical offset of the end of the newest message in any consume queue whose record is complete.
+        """Return the physical offset of the end of the newest complete message in the log to which a consume queue refers. A
+        message is complete if all bytes of its record are in the log. If the log has no messages, return the log's begin.
 
         Raises:
             StoreFormatError: the log has messages, but no queue refers to a complete message.

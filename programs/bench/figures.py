@@ -45,10 +45,11 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
     """Return the geometric mean of the ratios ``ours / theirs`` of all rounds, with a confidence interval that is computed from
-    the ratios' logarithms.
+    the ratios' logarithms. The result is None if there are no rounds or a value is not positive.
 
-    Rounds are pairs, because other load on the machine is similar within a round. The result is None if a value is not
-    positive.
+    Args:
+        ours, theirs: the values of the two compared programs, one value of each program per round. Only values of the same
+            round are divided by each other, because the load of the machine by other programs is similar within a round.
     """
     pairs = list(zip(ours, theirs, strict=True))
     if not pairs or any(mine <= 0 or other <= 0 for mine, other in pairs):

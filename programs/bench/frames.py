@@ -72,11 +72,14 @@ class SendFrame:
         self._counters_at = [_only(frame, key.encode()) + len(head) for key in keys]
 
     def next(self, born_ms: bytes, counter: int) -> bytearray:
-        """Return the frame for the next send request. The caller must copy the frame before the next call.
+        """Return the frame for the slot's next send request. A slot has one request in flight at a time.
+
+        The next call overwrites the frame, so the caller must copy the frame before that call.
 
         Args:
-            born_ms: the time in ms, 13 digits.
-            counter: the number of the first message, which makes UNIQ_KEY unique within the slot.
+            born_ms: the time in ms since 1970, 13 digits.
+            counter: a number for the request's first message, from which the messages' UNIQ_KEY properties are made. The
+                numbers of all messages of a slot must differ.
         """
         if self._access.signer is not None:
             return self.signed(born_ms, counter, self._body)
@@ -125,10 +128,11 @@ def _send_command(
 
 
 class PullFrame:
-    """The frames of the pull requests for one queue.
+    """The encoded frames of the pull requests that a benchmark sends for one queue.
 
     Args:
-        slot: the slot's number, as in :class:`SendFrame`.
+        slot: the number of the slot that sends the requests. A connection has a fixed number of slots. Each slot has one
+            request in flight, with the opaque ``OPAQUE_BASE + slot``, so that the answer can be assigned to its slot.
         queue: the queue to pull from.
         max_messages: maximum number of messages in an answer.
         access: the credentials.
@@ -187,8 +191,11 @@ def _only(frame: bytes, mark: bytes) -> int:
 
 
 def slot_of(frame: bytes) -> int:
-    """Return the number of the slot to whose request an answer belongs. The answer's header must be JSON, which the broker
-    sends if the request's header is JSON."""
+    """Return the number of the connection's slot to which an answer belongs, from the answer's opaque.
+
+    A connection has a fixed number of slots. Each slot has one request in flight, and uses an opaque that no other slot uses.
+    The answer's header must be JSON, which the broker sends if the request's header is JSON.
+    """
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 
@@ -202,7 +209,8 @@ def code_of(frame: bytes) -> int:
 
 
 def field_of(frame: bytes, name: bytes) -> int:
-    """Return a number in the extFields of an encoded answer."""
+    """Return the number in the field ``name`` of the extFields of an encoded answer, for example in ``nextBeginOffset``. The
+    answer's header must be JSON."""
     mark = b'"%b":"' % name
     at = frame.index(mark) + len(mark)
     return int(frame[at : frame.index(b'"', at)])

@@ -111,7 +111,8 @@ class WindowConnection(LoadConnection):
         self.born_ms = b""
 
     def begin(self) -> None:
-        """Send the first request of each slot of the connection."""
+        """Start the load: send as many requests at once as the connection always has in flight. Each answer is later followed
+        by the next request."""
         self._sent_at_s = [time.perf_counter()] * len(self._sent_at_s)
         self.born_ms = b"%d" % (time.time_ns() // 1_000_000)
         self.write([self.next(slot) for slot in range(len(self._sent_at_s))])
@@ -129,11 +130,19 @@ class WindowConnection(LoadConnection):
             self.write(out)
 
     def take(self, slot: int, frame: bytes, latency_s: float) -> None:
-        """Count the answer to the request that a slot has in flight."""
+        """Count an answer and its latency. Each slot of the connection has one request in flight at a time.
+
+        Args:
+            slot: the number of the slot whose request was answered.
+            frame: the encoded answer.
+            latency_s: the seconds between the request and the answer.
+        """
         raise NotImplementedError
 
     def next(self, slot: int) -> bytes | bytearray:
-        """Return the next request that a slot of the connection sends."""
+        """Return the next request to send after the answer to the request numbered ``slot``. The connection always has a fixed
+        number of requests in flight; they are numbered from 0, and each new request gets the number of the request that it
+        follows."""
         raise NotImplementedError
 
 

@@ -58,7 +58,8 @@ class BenchSettings:
 
 @attrs.frozen
 class BenchResult:
-    """The result of one benchmark run."""
+    """The measured figures of one benchmark run, such as rate, latencies, errors and processor time, and the settings of the
+    load."""
 
     bench: str
     """The kind of benchmark: ``send`` or ``consume``."""

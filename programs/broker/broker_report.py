@@ -58,7 +58,10 @@ class BrokerReportProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:
-        """Return the last start, the content of the quarantine, and the origin of each setting, without secrets."""
+        """Return a report about this broker, which has three parts. The first is what the last start of the broker found in the
+        store and did. The second is a list of the parts that were removed from the commit log, such as damaged records; the
+        broker keeps them in a folder, the quarantine. The third is the value and the origin of each setting. Secrets are
+        hidden."""
         api, health = self._api, self._api.log.health
         start = start_report(health)
         config = api.settings.current

@@ -54,7 +54,7 @@ def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory
             part.failed(error, "its factory")
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"parse the consumer's subscription failed: the filter {registered.name} failed on the expression",
+                f"parse the consumer's subscription failed: the filter {registered.name} could not process the expression",
                 reason="filter.failed",
             ) from error
         return IsolatedBitMapFilter(made, part) if isinstance(made, BitMapFilter) else IsolatedFilter(made, part)

@@ -135,8 +135,9 @@ class PutBatch(Sequence[PutMessageResult]):
 
 @attrs.frozen(eq=False)
 class Itself:
-    """The addresses of this process. The broker gets this object instead of a client's connection if messages are put or pulled
-    without a socket."""
+    """The addresses of the broker's own process, used as those of a client. For a request over a socket, the broker takes the
+    client's addresses from the connection. If the process itself puts or pulls messages, there is no connection, so the broker
+    gets this object instead."""
 
     packed_host: bytes
     remote_address: str

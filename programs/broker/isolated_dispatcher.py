@@ -109,8 +109,13 @@ class IsolatedDispatcher:
 
     @contextmanager
     def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
-        """Count an error that the ``with`` block raises as a failure of the dispatcher. The error of an essential dispatcher is
-        raised again, unless ``passes`` is false. Otherwise the error is suppressed."""
+        """Count an error that the ``with`` block raises as a failure of the dispatcher, and suppress or raise the error.
+
+        Args:
+            method: the name of the dispatcher's method that the block calls.
+            passes: True to raise the error again if the dispatcher is essential; the error of an optional dispatcher is
+                suppressed. False to suppress the error of any dispatcher.
+        """
         try:
             yield
         except Exception as error:

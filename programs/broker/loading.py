@@ -156,8 +156,9 @@ class PluginSettings:
         return self._made[name]
 
     def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
-        """Return the section ``flush.<name>`` of a flush strategy if the strategy has a model for the section; otherwise the
-        section that :meth:`of` returns. Raises ConfigError."""
+        """Return the settings of a flush strategy. The settings are the section ``flush.<name>`` if the strategy is built in or
+        has a model for this section. For other strategies, they are the section with the strategy's name, or else the only
+        section of the strategy's plugin; None if there is no such section. Raises ConfigError."""
         strategy = registered.value
         built_in = getattr(self.loaded.config.flush, strategy.name, None)
         if built_in is not None:

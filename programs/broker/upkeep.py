@@ -217,8 +217,9 @@ class HeldPulls(_Timed):
     """Answers held pull requests when their time is up, and when the broker stops. For the loop thread only."""
 
     def start(self) -> None:
-        """Start timers for held pull requests. Two timers answer requests whose time is up and requests whose queue has new
-        messages. A third timer dispatches records that are already readable but not dispatched yet."""
+        """Start three timers. The first answers held pull requests whose queue has new messages. The second answers held pull
+        requests whose time is up. The third dispatches the commit log's records that are readable but not in the consume
+        queues yet."""
         api = self._api
         held = api.outlet.held
         check_s = api.settings.current.pull.hold_check_interval_ms / 1000

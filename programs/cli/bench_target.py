@@ -121,7 +121,8 @@ _OPTIONS: Final = (
 
 
 def measured_options(command: F) -> F:
-    """Add the options for the brokers to measure and the number of runs to a command."""
+    """Add options to a click command that measures brokers. The options set, for example, which brokers are measured, how many
+    seconds a run takes, and how many runs are made."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -149,8 +149,13 @@ def name_servers(command: F) -> F:
 
 
 def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
-    """Add ``--log-level``, ``--log-format`` and maybe ``--log-file`` to a command. These options take effect before the command
-    runs."""
+    """Return a decorator that adds the options ``--log-level`` and ``--log-format`` to a command. If ``with_file`` is true, the
+    decorator also adds ``--log-file``. Logging is configured before the command runs.
+
+    Args:
+        default: log level without ``--log-level``.
+        with_file: whether the command has the option ``--log-file``.
+    """
 
     def given(command: F) -> F:
         if with_file:

@@ -147,7 +147,8 @@ class LazyGroup(Group):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names of the subcommands and the first lines of their help, from the table. No subcommand is imported."""
+        """Write the name of each subcommand and the first line of its help. Both come from this group's table of commands, so
+        that no module of a subcommand is imported."""
         with formatter.section("Commands"):
             formatter.write_dl(self.rows(ctx))
 

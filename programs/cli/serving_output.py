@@ -150,9 +150,11 @@ class ServingOutput:
         )
 
     def end(self) -> None:
-        """Wait shortly until everything is written, and restore the original outputs. Idempotent.
+        """Wait at most :data:`END_TIMEOUT_S` seconds until the output threads have written everything. Then restore
+        ``sys.stdout`` and ``sys.stderr``, which :meth:`begin` replaced. Idempotent.
 
-        The thread of a blocked output is not stopped, so that nothing waits for the output. The thread ends with the process.
+        If an output is blocked, it keeps its thread and is not restored, so that the process does not wait for the output. The
+        thread ends with the process.
         """
         for name in self._replaced:
             getattr(sys, name).flush()

@@ -37,10 +37,11 @@ compression_option = click.option("--compression", default="zstd", metavar="NAME
 
 
 def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """Add ``--engine``, ``--workers``, ``--master``, ``--set`` and ``--json`` to a command, and print the command's result.
+    """Decorate a command that runs tasks on an engine: in this process, in several processes, or on Spark.
 
-    An engine runs the command's tasks in this process, in several processes or on Spark. The command gets the engine as the
-    argument ``runner``, and as ``report`` a function that shows the progress of each step.
+    The decorated command has the options ``--engine``, ``--workers``, ``--master``, ``--set`` and ``--json``, and prints the
+    result that the original function returns. The function gets the engine as the argument ``runner``, and as ``report`` a
+    function that shows the progress of each step.
     """
 
     @functools.wraps(command)

@@ -214,13 +214,16 @@ async def _progress(
 async def find_group(
     admin: AdminClient, name: str, brokers: Sequence[BrokerMemory], topic: str = ""
 ) -> GroupView | None:
-    """Return a group's details like :func:`group_detail`, but without a row as an argument; None if no broker knows the group.
+    """Return a group with its queues and their owners, its members, and their conflicts; None if no broker knows the group.
+
+    The function :func:`group_detail` returns the same details, but needs the group's row from a list of groups as an argument.
+    This function makes the row from ``brokers``.
 
     Args:
         admin: the administration client.
         name: the group's name.
         brokers: answering brokers, one of each broker set; their ``groups`` show which brokers know the group.
-        topic: see :func:`group_detail`.
+        topic: the only topic to show, even if the group does not read it; empty for all topics of the group.
     """
     knowing = [broker for broker in brokers if name in broker.groups]
     if not knowing:

@@ -82,7 +82,7 @@ class Poller:
         self._pace = pace
 
     async def poll(self, broker: BrokerMemory, *, speaks: bool, all_due: bool = False) -> None:
-        """Send the requests to a broker that are due. An error is stored in ``broker.error``.
+        """Send a broker all requests whose intervals have passed. If a request fails, store the error text in ``broker.error``.
 
         Args:
             broker: the broker, whose state is updated.

@@ -81,8 +81,8 @@ class ClusterAccess:
         self._holders += 1
 
     def release(self) -> None:
-        """End the effect of one call of :meth:`hold`. If no call of :meth:`hold` is in effect any more, the account's client is
-        closed."""
+        """Declare that one user of the account's client, such as a session, no longer needs it. Each user calls :meth:`hold`
+        once and later this method once. The client is closed when the last user has called this method."""
         self._holders -= 1
         if self._holders <= 0:
             self._clusters.close_soon(self)
@@ -191,7 +191,8 @@ class Clusters:
         return next((one for one in self._open.values() if one.account), None) or self.anonymous()
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
-        """Return the client of an account, without checking the account. The same keys give the same object."""
+        """Return the client of an account. The account is not checked. While the client is open, each call with the same access
+        key and secret key returns the same object."""
         # The table's key is a hash of the account's keys, so that a traceback that shows the table hides the secret key.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))

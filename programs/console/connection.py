@@ -35,8 +35,11 @@ class Connection(H11Protocol):
     """Time since which the console has waited for the browser to send or receive; None while the console does not wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start the timeout for the first request of a new connection, and close another connection if there are too many
-        connections."""
+        """Start the timeout for the first request of a new connection.
+
+        If more than 512 connections are now open, close the older connection whose browser has neither sent nor read data for
+        the longest time.
+        """
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             _cut_slowest(one for one in self.connections if one is not self)
@@ -45,8 +48,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
-        # If the maximum number of requests is reached, the connection of the slowest request is closed.
-        # The new request is accepted before the slowest request's task has ended, because closing the connection ends the task.
+        # If the maximum number of requests is reached, a new request is accepted by closing the slowest request's connection.
+        # The new request is accepted at once, although the task of the slowest request ends a moment after its connection.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None

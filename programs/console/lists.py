@@ -44,13 +44,14 @@ def listed(
     orders: Mapping[str, Callable[[T], Any]],
     **more: str,
 ) -> Listed[T]:
-    """Return the page of a list that the parameters of the requested address select.
+    """Return one page of a list. Query parameters in the requested address filter the rows, sort them and choose the page.
 
     Args:
         visitor: the request, whose address may have ``find``, ``order`` and ``page``; invalid values are ignored.
         rows: all rows, sorted by name.
         name: returns a row's name, in which ``find`` is searched regardless of case.
-        orders: sort keys, by the value of ``order`` in the address. The largest value comes first.
+        orders: functions that return a row's sort key, keyed by the value of ``order`` that chooses the function. The row with
+            the largest sort key comes first.
         more: further query parameters, which the addresses of the list's other pages also have.
     """
     wanted = visitor.query("find")[:200]

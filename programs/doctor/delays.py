@@ -40,7 +40,9 @@ class Delays:
     """Why the store's file of delay levels could not be read; empty if the file was read or does not exist."""
 
     def unsure_levels(self) -> list[int]:
-        """Return the delay levels whose delays are known only from the queues and differ from RocketMQ's defaults."""
+        """Return the delay levels whose delays may differ from the broker's setting. Each of these delays was found only in the
+        schedule topic's queues, because the store's file of delay levels lacks it. It also differs from RocketMQ's default for
+        the level."""
         usual = DelayLevels()
         return sorted(
             level

@@ -164,7 +164,8 @@ class StoreFiles:
 
     @property
     def log_file_bytes(self) -> int:
-        """The size of each file of the commit log in bytes. If a file was truncated, the largest size counts."""
+        """Size of the largest commit log file in bytes; 0 if the log has no file. All files of a log have this size, except a
+        file that was truncated."""
         return max((file.size for file in self.log), default=0)
 
     @property

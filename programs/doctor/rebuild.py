@@ -148,8 +148,8 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
         if piece.kind is Kind.DAMAGE:
             if config.store.compat == "strict":
                 raise StoreFormatError(
-                    f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages lie behind it: "
-                    "with store.compat strict they would be removed; flintmq store salvage copies them"
+                    f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages follow the damage. "
+                    "store.compat is strict, so the repair would remove these messages; flintmq store salvage copies them"
                 )
             return True
     return False

@@ -136,7 +136,8 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
 
 
 def _mend_ports(raw: bytearray, record: Record) -> None:
-    """Replace by 0 the ports in a record that Java readers would refuse. No checksum covers the ports."""
+    """Set the port of a record's born host or store host to 0 if the port is out of range, because Java readers would refuse
+    the record. A damaged port is not detected otherwise, because no checksum covers the ports."""
     end = _BORN_HOST_AT
     for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
         end += before_bytes + len(host)

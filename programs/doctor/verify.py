@@ -120,7 +120,8 @@ def _check_log(
 
 
 def _refused_by_readers(record: Record) -> Iterator[str]:
-    """Yield errors in a record's fields which FlintMQ accepts and other readers refuse."""
+    """Yield a description of each invalid value in a record's fields. FlintMQ reads records with these values, but RocketMQ's
+    clients or brokers refuse them."""
     for name, host in (("born", record.born_host), ("store", record.store_host)):
         try:
             check_host(host)

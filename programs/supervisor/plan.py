@@ -104,7 +104,8 @@ def _shared_folders(config: BrokerConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _moved(advertised: str, apart: int, name: str) -> str:
-    """Return an entry of ``listen.advertised`` with its port increased."""
+    """Return an address of ``listen.advertised`` with ``apart`` added to its port. The supervisor runs several brokers with one
+    configuration, and each broker needs different ports. ``name`` is the broker's name, for errors."""
     place, _, port = advertised.rpartition(":")
     return f"{place}:{_port('listen.advertised', int(port) + apart, name)}"
 
@@ -112,7 +113,7 @@ def _moved(advertised: str, apart: int, name: str) -> str:
 def _port(key: str, port: int, name: str) -> int:
     if port > _PORT_MAX:
         raise ConfigError(
-            f"'{key}' gives port {port} to {name}, because the brokers' ports lie {PORTS_APART} apart; choose a lower port",
+            f"'{key}' gives port {port} to {name}, because brokers' ports differ by {PORTS_APART}; choose a lower port",
             key,
         )
     return port
@@ -146,8 +147,8 @@ def check_single(folder: Path, name: str) -> None:
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:
             raise StoreError(
-                f"{folder}: holds both a single broker's store and the stores of {', '.join(found)}, and cannot "
-                f"be started with both; {_remedy(folder, name)}"
+                f"{folder}: holds both a single broker's store and the stores of {', '.join(found)}, but one start "
+                f"cannot use all of them; {_remedy(folder, name)}"
             )
     if found:
         raise StoreError(

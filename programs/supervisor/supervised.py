@@ -47,7 +47,13 @@ class Supervised:
         return self
 
     def told(self, line: bytes) -> None:
-        """Store the supervisor's message about other brokers: a JSON object like :attr:`down`. For the loop thread only."""
+        """Store the names of the supervisor's other brokers that are down, and how their processes ended. Used only on the
+        event loop's thread.
+
+        Args:
+            line: a JSON object that maps the name of each broker that is down to a text that says how the broker's process
+                ended.
+        """
         self.down = msgspec.json.decode(line, type=dict[str, str])
 
     def alarms(self) -> list[Alarm]:
@@ -62,6 +68,11 @@ class Supervised:
         """Do nothing at a broker's stop: the supervisor runs in another process."""
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the figures of a supervised broker: ``supervisorRestarts`` and, after a restart, ``supervisorLastEnd``."""
+        """Return the figures of a supervised broker, keyed by name.
+
+        ``supervisorRestarts`` is the number of times that the supervisor restarted the broker. After a restart,
+        ``supervisorLastEnd`` is a text that describes how the broker's previous process ended, for example ``was ended by
+        SIGKILL``.
+        """
         found = {"supervisorRestarts": str(self.restarts)}
         return found | ({"supervisorLastEnd": self.last_end} if self.last_end else {})

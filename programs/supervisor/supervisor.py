@@ -62,8 +62,12 @@ class Supervisor:
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """The words that the brokers' services add to the line ``READY …``, keyed by name. A value contains the words of all
-        brokers, separated by commas."""
+        """The words, such as addresses, that services add to the line ``READY …``, which a broker prints when it accepts
+        requests.
+
+        The key is the name of a word, such as ``metrics``. The value contains the words with this name from all brokers,
+        separated by commas.
+        """
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 

@@ -314,7 +314,9 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         answer = await self.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         messages = await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed)
         if len(messages) != 1:
-            raise RemotingError(f"{address} has answered with {len(messages)} messages for the id {offset_msg_id}")
+            raise RemotingError(
+                f"{address} has answered with {len(messages)} messages for the id {offset_msg_id}, not with one"
+            )
         return messages[0]
 
     # --- internals ---

@@ -208,10 +208,12 @@ class BrokerApi(QueueOffsets):
         max_messages: int,
         found: PulledRecords,
     ) -> tuple[PulledRecords, list[MessageExt]]:
-        """Return the answer to a pull that contains damaged records, and the messages before the first undecodable record.
+        """Decode each record in a pull's answer, of which at least one record is damaged. Return a pair: the answer, and a list
+        of the messages before the first record that cannot be decoded.
 
-        If the undecodable record is the first record, it is requested again without other records, because only such an answer
-        shows its queue offset. It is returned as a message with a ``body_error``.
+        The returned answer is changed so that the next pull begins at this record. If this record is the first in the answer,
+        it is pulled again without other records, because only such an answer shows its queue offset. The list then contains
+        only this record, as a message with a ``body_error``.
         """
         is_packed = self.client.bodies_stay_packed
         messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())

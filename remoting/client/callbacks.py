@@ -40,10 +40,11 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def result_of(outcome: Any) -> Any:
-    """Return the result of a user's function from the value that :func:`called` returned.
+    """Return the result of a user's function, given the value that :func:`called` returned. If the function raised an
+    exception, raise the exception here.
 
-    An exception of the function is raised here. If the exception would end more than this call, a :class:`CallbackError` is
-    raised in its place.
+    A :class:`CallbackError` is raised instead of exceptions that would not only end the current call: ``StopIteration`` and
+    ``StopAsyncIteration``, which can end a generator, and exceptions such as ``SystemExit``, which end the process.
     """
     if not isinstance(outcome, Raised):
         return outcome
@@ -55,12 +56,13 @@ def result_of(outcome: Any) -> Any:
 def is_of_task(failure: BaseException) -> bool:
     """Return whether an exception means that the running task was cancelled or closed. Such an exception must be propagated.
 
-    ``CancelledError`` and ``GeneratorExit`` can also be ordinary failures of the user's function:
+    A user's function can also raise ``CancelledError`` or ``GeneratorExit`` as an ordinary failure. False is returned in these
+    cases:
 
-    * A ``CancelledError`` is the function's failure if the running task was not cancelled. For example, the function awaited a
-      future that was cancelled.
-    * A ``GeneratorExit`` is the function's failure if a task is running, because coroutines are closed only outside their
-      tasks.
+    * A ``CancelledError`` was raised, but the running task was not cancelled. For example, the function awaited a future that
+      was cancelled.
+    * A ``GeneratorExit`` was raised while a task is running. Python closes the coroutine of a task only while the task is not
+      running, so the function itself raised this exception.
     """
     if not isinstance(failure, asyncio.CancelledError | GeneratorExit):
         return False

@@ -53,7 +53,8 @@ consumed from the start of the list. The other messages are delivered again late
 
 @attrs.frozen(kw_only=True)
 class ConsumerSettings:
-    """The settings of a :class:`~flintmq.remoting.client.consumer.Consumer`."""
+    """Immutable options of a :class:`~flintmq.remoting.client.consumer.Consumer`: the message model, the position of the first
+    read, concurrency, retries, and time limits."""
 
     message_model: Literal["CLUSTERING", "BROADCASTING"] = "CLUSTERING"
     """How a group consumes. CLUSTERING: the members share the queues. BROADCASTING: each member gets all messages, without

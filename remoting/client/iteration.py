@@ -87,7 +87,9 @@ class Iteration:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Wait until :meth:`hand_over` has returned in each worker whose message was consumed."""
+        """Wait until no consuming task of the consumer (worker) waits for a message that an ``async for`` loop has already
+        consumed. A worker waits for its message in :meth:`hand_over`. The consumer calls this method when it leaves its group,
+        before it ends the workers."""
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 

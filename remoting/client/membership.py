@@ -38,8 +38,9 @@ class Membership:
 
     Used only on the event loop's thread.
 
-    Neither these objects nor the tasks refer to the :class:`~flintmq.remoting.client.consumer.Consumer` itself. Therefore a
-    consumer that a program drops without closing it can be garbage-collected, which closes it.
+    The objects that share this state, and the tasks in :attr:`tasks`, do not refer to the
+    :class:`~flintmq.remoting.client.consumer.Consumer` itself. Therefore a consumer that a program drops without closing it can
+    be garbage-collected, which closes it.
     """
 
     group: str

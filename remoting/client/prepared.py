@@ -49,7 +49,7 @@ class Prepared:
     flag: int = 0
     batch: bool = False
     sources: Sequence[Message] = ()
-    """The messages that were encoded."""
+    """The messages from which the body and the properties of the request were made."""
 
     @property
     def messages(self) -> int:

@@ -316,11 +316,11 @@ class ProduceAccumulator:
             del self._lanes[lane.key]
 
     def _parts(self, entries: Sequence[_Entry]) -> Iterator[tuple[Prepared, list[_Entry]]]:
-        """Yield encoded batches of waiting messages, in order and as few as possible, each with the :class:`_Entry` objects of
-        its messages.
+        """Encode waiting messages in as few batches as possible, without changing their order. Yield each batch together with
+        the entries of its messages, which contain the futures of the send results.
 
-        A batch is encoded only when the caller requests the next batch. Messages whose senders have given up by then are left
-        out.
+        A batch is encoded only when the caller requests the next batch. A message is left out if its sender has given up or its
+        deadline has passed when its batch is made.
         """
         items: list[tuple[str, BatchItem]] = []
         part: list[_Entry] = []

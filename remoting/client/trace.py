@@ -176,7 +176,8 @@ class Tracer:
             self._put(line, message.msg_id, keys)
 
     def begin(self) -> None:
-        """Allow the background task that writes traces, at the start or again after :meth:`close`."""
+        """Enable the background task that writes traces. The task itself starts when the next trace is added. A client calls
+        this method when it starts, and also when it starts again after :meth:`close`, which disables the task."""
         self._is_closed = False
 
     async def close(self) -> None:

@@ -37,7 +37,8 @@ from flintmq.remoting.wire.headers_message import CheckTransactionStateRequestHe
 
 
 class TransactionState(enum.Enum):
-    """The outcome of a local transaction."""
+    """The outcome of a local transaction, which decides about the transaction's message: ``COMMIT`` delivers the message to
+    consumers, ``ROLLBACK`` discards it, and after ``UNKNOWN`` the broker asks for the outcome again."""
 
     COMMIT = TRANSACTION_COMMIT
     ROLLBACK = TRANSACTION_ROLLBACK

@@ -39,7 +39,8 @@ from flintmq.remoting.wire.refusal import system_error
 class AdminBrokerProcessor(DeclaredProcessor):
     """Answers tools' requests about a broker's settings, runtime figures and statistics. Used only on the event loop's thread.
 
-    Adds :class:`RuntimeInfo` to the runtime figures.
+    The runtime figures come from several parts of the broker. The constructor adds the figures that :class:`RuntimeInfo`
+    collects, and starts a timer that samples them.
 
     Args:
         api: the broker.

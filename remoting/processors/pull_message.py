@@ -78,7 +78,8 @@ class PullMessageProcessor:
                 gathered_bytes = 0
 
     def _process(self, request: Request, *, was_held: bool) -> int:
-        """Answer or hold one pull request. Return the bytes of messages in the answer, 0 if the request is held or refused."""
+        """Answer or hold one pull request, and return the size of the messages in the answer, in bytes. The result is 0 if the
+        request is held or refused."""
         try:
             header = request.header(PullMessageRequestHeader)
             flag = header.sys_flag

@@ -163,9 +163,12 @@ _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.
 
 
 class FastFailure:
-    """Finds send requests that have waited too long, from the times of their reads and of the previous append.
+    """Finds send requests that have waited too long, so that the broker refuses them. Used only on the event loop's thread.
 
-    Used only on the event loop's thread.
+    There are two limits. First, the time since a request was read from its connection must not exceed
+    ``admission.send_wait_ms``. Second, if a request was read directly after an append to the log, the request is assumed to
+    have waited in the socket during the append. The append must then not have taken longer than
+    ``admission.page_cache_busy_ms``.
     """
 
     def __init__(self) -> None:
@@ -507,8 +510,9 @@ class SendMessageProcessor:
         Args:
             messages: the messages.
             owners: the send requests of the messages.
-            began_s: time of the read for sends that were read in an earlier iteration of the event loop; 0 for sends read in
-                this iteration.
+            began_s: the monotonic time in seconds at which the requests were read from the connection, for measuring their
+                latency. 0 if the requests were read in the current iteration of the event loop. The connection's last read is
+                then used.
         """
         if not messages:
             return

@@ -77,6 +77,6 @@ def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
         if length >= 0x80:
             length, at = int.from_bytes(data[at : at + length - 0x80]), at + length - 0x80
         if at + length > len(data):
-            raise ValueError("a value is longer than the value that contains it")
+            raise ValueError("an ASN.1 value is longer than the sequence that contains the value")
         yield tag, data[at : at + length]
         at += length

@@ -1,4 +1,5 @@
-"""Maps request codes to the handlers, pools and declarations of one server, and checks the processors of plugins."""
+"""Maps the request codes of one server to their handlers, their pools and their declarations, and checks the request processors
+of plugins. A pool is a bounded queue of requests. A declaration has the header types and the access rule of a request code."""
 
 from __future__ import annotations
 
@@ -118,9 +119,10 @@ class RequestTable:
 
 
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
-    """Return a request handler, wrapped by `watch`.
+    """Return the handler that the server calls for a request, made from the registered handler.
 
-    If the pool has threads, a handler that is not ``async def`` runs in the pool's threads.
+    If ``watch`` is not None, it is a function that wraps the handler: it returns a new handler, which does some work and calls
+    the registered handler. If the pool has threads, a handler that is not ``async def`` runs in the pool's threads.
     """
     waits = is_async(handler)
     if watch is not None:

@@ -35,10 +35,11 @@ class RpcLatency:
 
     Send requests that arrived over one connection and were stored with one append are recorded in one call.
 
-    A pull request that finds messages is recorded by a call only if it was held or took longer than :data:`QUICK_S`. All other
-    pull requests that find messages belong to the first bucket. The broker's statistics count these requests. When the
-    histograms are read, the number is added to the bucket. The sum of the latencies is estimated as the number times the mean
-    time of reading messages. In RocketMQ this sum is 0, because RocketMQ counts whole ms.
+    A pull request that finds messages is recorded individually only if it was held or took longer than :data:`QUICK_S`. All
+    other pull requests that find messages belong to the first bucket and are only counted, by the broker's statistics. When the
+    histograms are read, the count of these quick pull requests is added to the first bucket. The sum of their latencies is
+    estimated as their count times the mean time of reading messages. In RocketMQ this sum is 0, because RocketMQ counts whole
+    ms.
 
     Args:
         found_pulls: returns the number of pull requests that found messages, and the seconds in which these messages were read.

@@ -144,8 +144,9 @@ def make_batch_ok_encoder(
 ) -> Callable[[int, int, Sequence[int], int], bytes]:
     """Return a function that encodes the answer to a stored batch as a frame.
 
-    It is called as ``encode(opaque, queue_id, positions_bytes, first_queue_offset)``. The arguments of this function are those
-    of :func:`make_send_ok_encoder`.
+    The returned function is called as ``encode(opaque, queue_id, positions_bytes, first_queue_offset)``, where
+    ``positions_bytes`` are the physical offsets of the batch's messages. ``make_batch_ok_encoder`` has the same parameters as
+    :func:`make_send_ok_encoder`.
     """
     template = _send_ok_template(region_id, trace_on, b"%b")
 

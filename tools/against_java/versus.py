@@ -128,7 +128,8 @@ def _consume(setting: Setting, side: Side) -> Figures:
 
 
 def _client(*words: str) -> Callable[[Setting, Side], Figures]:
-    """Return the function of a row that measures sends of the Java client."""
+    """Return a function that measures how fast RocketMQ's Java client sends messages to a broker. The function makes the
+    measurement of one row in the table of the comparison. ``words`` are command-line options for the Java client."""
 
     def measure(setting: Setting, side: Side) -> Figures:
         timing = ("--seconds", f"{setting.seconds:g}", "--warmup", f"{setting.warmup_s:g}", "--topic", TOPIC)

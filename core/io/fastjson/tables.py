@@ -23,7 +23,8 @@ def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str,
     Args:
         head: the members before the table.
         member: the name of the table's member.
-        rows: keys and values of the table. Fields of the structs are strings, numbers and booleans, in alphabetical order.
+        rows: the table's rows, as pairs of a key and a struct. A struct's fields must be strings, numbers or booleans, and
+            declared in alphabetical order.
     """
     yield dumps({**head, member: {}}).encode("utf-8", "replace")[:-2]
     for number, some in enumerate(_parts(rows)):
@@ -34,8 +35,11 @@ def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str,
 def pretty_table_pieces(
     head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]
 ) -> Iterator[bytes]:
-    """Yield an object with a table as indented JSON, in pieces that together are the result of :func:`.writer.dumps_pretty`.
-    The arguments are those of :func:`table_pieces`."""
+    """Yield the indented JSON text of an object in pieces. Joined, they equal the result of :func:`.writer.dumps_pretty`.
+
+    The object has the members of ``head``. Its last member, with the name ``member``, is an object with a member for each row.
+    The arguments are those of :func:`table_pieces`.
+    """
     yield dumps_pretty({**head, member: {}}).encode("utf-8", "replace")[: -len("}\n}")]
     is_empty = True
     for some in _parts(rows):

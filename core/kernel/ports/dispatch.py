@@ -43,7 +43,9 @@ class SupportsCommitted(Protocol):
 
 @runtime_checkable
 class SupportsCatchUp(Protocol):
-    """A :class:`SupportsCommitted` dispatcher that reads missed records from the log itself, while the broker already works."""
+    """A dispatcher that reads the records that it has missed from the log itself. The broker's start then does not wait for the
+    dispatcher, which reads the records while the broker already works. The dispatcher also implements
+    :class:`SupportsCommitted`, so that the store knows up to which physical offset the dispatcher has all records."""
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
         """Read the part of the log that the dispatcher has missed. Called at the start of the broker, on the loop thread.
@@ -72,9 +74,10 @@ class SupportsTruncate(Protocol):
         """Drop the data of all records at or behind a physical offset, and keep the data of earlier records. Called only on the
         event loop's thread.
 
-        Called before ``committed``, at each start and each time the log is truncated. Usually, no record lies behind the
-        offset. If a start removes damage from the middle of the log, an index builder gets the position of the damage, and the
-        records behind it are dispatched again.
+        Called each time the log is truncated, and at each start. At a start, this method is called before
+        :meth:`SupportsCommitted.committed`, which returns the physical offset up to which the dispatcher has all records.
+        Usually, the physical offset is the end of the log, and no record lies behind it. If a start removes damage from the
+        middle of the log, an index builder gets the position of the damage, and the records behind it are dispatched again.
         """
         ...
 

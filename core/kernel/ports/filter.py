@@ -35,7 +35,7 @@ class BitMapFilter(MessageFilter, Protocol):
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
         """Return False only if no message with the given bit map matches the filter; True if one may match.
 
-        Called instead of ``matches_tags_code``.
+        If a message has a bit map, this method is called instead of ``matches_tags_code``.
         """
         ...
 

@@ -138,8 +138,9 @@ class FlushableLog(Protocol):
         Args:
             least_pages: minimum number of dirty 4 KiB pages; the call does nothing if fewer pages are dirty. With 0, any number
                 of dirty pages is synced.
-            written_through: whether every commit was called with ``write``. Files with a buffer of the pool then need only
-                their first sync, which makes their names durable.
+            written_through: whether every call of :meth:`commit` had a function ``write``, which makes the bytes themselves
+                durable. Files with a buffer of the transient pool then need only their first sync, which makes their names
+                durable.
 
         Raises:
             StoreFencedError: the sync failed. The store is fenced: every later call raises until the broker is restarted.

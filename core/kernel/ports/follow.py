@@ -63,7 +63,8 @@ class FollowsMessages(Protocol):
         ...
 
     def on_answered(self) -> None:
-        """Process a notice that the answers to all sends completed before this call are written to their sockets."""
+        """Process a notice that clients' send requests have been answered. The broker gives this notice after it has written
+        the answers to the clients' sockets. The notice applies to all sends that were completed before this call."""
         ...
 
     def on_handed_out(self, handed_out: HandedOut) -> None:

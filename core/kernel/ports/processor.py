@@ -216,11 +216,14 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
     """One line of documentation of the request code: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
-        """Return this declaration. If it has no access rule, the result is completed from a built-in declaration of the same
-        code.
+        """Return this declaration if it has an access rule. Otherwise, return a copy that is completed from the built-in
+        declaration of the same request code.
 
-        The result then has the access rule and the audit flag of ``other``. It also has the header of ``other`` if this
-        declaration has no header.
+        The copy has the access rule and the audit flag of the built-in declaration. If this declaration has no request header,
+        the copy also has the header of the built-in declaration.
+
+        Args:
+            other: the built-in declaration of the same request code.
         """
         if self.needs is not None:
             return self
@@ -263,7 +266,9 @@ def handles(
 
 
 def _declaring(processor: type) -> dict[str, tuple[RequestDeclaration, ...]]:
-    """Return the declarations of request codes of a class's methods, keyed by the method's name."""
+    """Return the request codes that the methods of a class answer, as declared with the decorator :func:`handles`. The result
+    has a tuple for each such method, keyed by the method's name. The tuple has one declaration for each request code. Methods
+    of base classes are included."""
     found: dict[str, tuple[RequestDeclaration, ...]] = {}
     for parent in reversed(processor.__mro__):
         for name, member in vars(parent).items():

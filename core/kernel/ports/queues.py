@@ -143,13 +143,14 @@ class QueueReader(Protocol):
 
 
 class ConsumeQueues(CommitLogDispatcher, Protocol):
-    """The dispatcher ``consume_queue``: adds a unit to a queue for each visible record, and offers readers. Used only on the
-    event loop's thread.
+    """The dispatcher ``consume_queue``. For each record that consumers may see, it adds a unit to the consume queue of the
+    record's topic and queue id. The broker reads a queue's units by a :class:`QueueReader`, which :attr:`queues` and
+    :meth:`find` return. Used only on the event loop's thread, except :meth:`flush`.
 
-    :func:`flintmq.core.record.sys_flag.is_queued` says which records are visible. A record that is dispatched again is ignored.
-    If a damaged log has lost messages, the offset of the next record lies beyond the end of its queue: fillers take the place
-    of the lost units. A queue forgets its units if its topic was deleted or if the queue begins again at offset 0; the rule is
-    in :mod:`flintmq.core.record.topic_lives`.
+    The function :func:`flintmq.core.record.sys_flag.is_queued` decides which records consumers may see. A record that is
+    dispatched again is ignored. If a damaged log has lost messages, the offset of the next record lies beyond the end of its
+    queue: units without a message (fillers) take the place of the lost units. A queue forgets its units if its topic was
+    deleted or if the queue begins again at offset 0; the rule is in :mod:`flintmq.core.record.topic_lives`.
     """
 
     @property

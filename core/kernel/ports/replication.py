@@ -48,7 +48,9 @@ class MasterDirectory(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until all pending registrations with name servers have ended, so that no registration sends an older table
-        afterwards.
+        """Wait until the registrations with name servers that are under way have ended. Called after a topic was deleted.
+
+        A registration sends the broker's table of topics to a name server. If a registration began before the topic was
+        deleted, it may send a table that still contains the topic.
         """
         ...

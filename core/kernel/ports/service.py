@@ -44,7 +44,8 @@ class SupportsReady(Protocol):
 
 @runtime_checkable
 class SupportsWithdraw(Protocol):
-    """A service that undoes the work of ``ready`` while the broker still listens."""
+    """A service that has work to end at the beginning of the broker's stop, while the broker still listens. Examples are a
+    registration at name servers, connections to slaves, and other work that :meth:`SupportsReady.ready` started."""
 
     def withdraw(self) -> Awaitable[None] | None:
         """Unregister the service from name servers, and disconnect it from slaves and other peers.
@@ -142,7 +143,8 @@ class SupportsFollowing(Protocol):
 
 
 def wrong_word(name: object, word: object) -> str:
-    """Return why a service may not add ``name=word`` to a READY line; empty if it may."""
+    """Return why a service may not add ``name=word`` to the line ``READY …``, which the process prints when it accepts
+    requests. The result is empty if the service may add it."""
     if not (isinstance(name, str) and isinstance(word, str)):
         return f"{name!r}: {word!r}, which are not both text"
     if _WORD_NAME.fullmatch(name) is None or name in READY_WORDS:

@@ -36,15 +36,17 @@ class TagsCodes(Protocol):
         ...
 
     def begin(self, end_offset_bytes: int) -> None:
-        """Record that this rule for tags codes applies to all records from a physical offset on.
+        """Record that the current rule for the tags codes of the topic's records applies from a physical offset on. Earlier
+        records keep the rules that earlier calls recorded. For example, the rule of delayed messages changes if the configured
+        delays change.
 
         Called at each start of a broker.
 
         Args:
-            end_offset_bytes: the end of the recovered log.
+            end_offset_bytes: the physical offset, which is the end of the recovered log.
 
         Raises:
-            StoreError: the position could not be written; the start continues nevertheless.
+            StoreError: the offset could not be written; the start continues nevertheless.
         """
         ...
 

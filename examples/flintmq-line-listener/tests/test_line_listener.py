@@ -142,7 +142,8 @@ def test_a_wait_watches_every_queue_and_commits_no_offset(tmp_path: Path) -> Non
     ],
 )
 def test_an_invalid_line_is_answered_with_a_reason(tmp_path: Path, line: str, answer: str) -> None:
-    """The answer to a refused request has the reason's id of docs/refusals.md, and the connection stays open."""
+    """The answer to a refused request contains the id of the refusal's reason, as listed in docs/refusals.md. The connection
+    stays open, so that the next request succeeds."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()

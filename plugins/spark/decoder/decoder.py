@@ -146,10 +146,12 @@ class Decoder:
             yield from self._batches(buffer, places[begin:], where, first_offset_bytes, batch_bytes)
 
     def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
-        """Return a batch with one row that describes a damaged part of the log: its physical offset, its size and the damage.
+        """Return a batch with one row that describes a damaged part of the log: its physical offset, its size in bytes and the
+        damage.
 
-        If an earlier read of this part has already returned the row, the batch is empty. This is the case if the filter
-        :attr:`rows` excludes topics and queues because an earlier read returned their rows.
+        The batch is empty if the filter :attr:`rows` leaves out topics and queues that the query has already read. A query with
+        this filter reads a part of the log for the second time, because its options now choose more topics or queues. The first
+        read has already returned the row for the damage.
         """
         schema = arrow_schema(self.columns, self.properties_format)
         values = {

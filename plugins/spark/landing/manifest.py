@@ -192,8 +192,12 @@ def committed_position(disk: Disk, root: Path) -> int | None:
 
 
 def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
-    """Return (start, end, name) of a landing zone's commits and files of joined commits, in order. Commits that a joined file
-    contains are left out."""
+    """Return the start offset, the end offset and the file name of each commit file in a landing zone's manifest, in the order
+    of the log. Offsets are physical.
+
+    A commit file has a single commit or, after a join, many consecutive commits. If a joined file contains a commit, the file
+    that has only this commit is left out.
+    """
     found: list[tuple[int, int, str]] = []
     for path in disk.list_files(folder):
         match = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)

@@ -74,7 +74,13 @@ class Findings:
     wrong_crc_count: int = 0
 
     def add(self, columns: RecordColumns, data: Any) -> None:
-        """Add the findings in the next records of the log. ``data`` has the bytes of the records' file."""
+        """Check records of the log, and add the results to these findings. The records must follow the records that were added
+        before, because gaps are searched in the queue offsets of consecutive records.
+
+        Args:
+            columns: the fields of the records.
+            data: the bytes of the log file that contains the records.
+        """
         self.records += len(columns)
         bad = wrong_crc(data, read_heads(data, columns.begin_at))
         if bad is not None:
@@ -97,7 +103,9 @@ class Findings:
             self.queues[key] = (first, int(offsets[-1]))
 
     def follow(self, piece: Findings) -> None:
-        """Add the findings of an audit in the next piece of the log."""
+        """Merge the findings of another audit into these findings. ``piece`` has the findings in the piece of the log that
+        begins where these findings end. The order matters, because gaps in the queue offsets are also searched between two
+        pieces."""
         self.records += piece.records
         for topic, count in piece.topics.items():
             self._add_topic(topic, count)
@@ -214,9 +222,10 @@ def audit(
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the number of messages whose unique key an earlier message has, and the first of these messages.
+    """Return the number of duplicates, which are messages with the same unique key as an earlier message, and some examples.
 
-    The number counts messages with equal hashes of the keys. The keys themselves are compared only for the first messages.
+    For the number, only the 64-bit hashes of the keys are compared. For the first :data:`EXAMPLES_MAX` duplicates, the keys
+    themselves are read and compared, so that the examples contain only messages with equal keys.
     """
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]

@@ -47,7 +47,8 @@ class NewestDone:
 
 @attrs.frozen(kw_only=True)
 class Compacted:
-    """The counts of a finished compaction by key."""
+    """The result of a compaction, which keeps only the newest message of each topic and key: the numbers of messages and files,
+    and the duration."""
 
     rows_read: int
     rows_without_key: int

@@ -45,8 +45,9 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
 
 
 def rejected(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages whose bodies cannot be decoded, and bad records. The column ``badRecord`` has the reason; the other
-    columns are unchanged. Raises ConfigError if the schema or the column of the bodies cannot be used."""
+    """Return the rows that a pipeline rejects: messages whose bodies cannot be decoded, and damaged records of the log, which a
+    read with the option ``badRecords=keep`` returns as rows. The column ``badRecord`` has the reason; the other columns are
+    unchanged. Raises ConfigError if the schema or the column of the bodies cannot be used."""
     from pyspark.sql import functions as sql
 
     _check_names(messages, loaded)

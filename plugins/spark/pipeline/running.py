@@ -46,7 +46,8 @@ class SinkResult:
 
 @attrs.frozen
 class PipelineResult:
-    """The result of a run of a pipeline."""
+    """The result of one run of a pipeline: the pipeline's name, whether it ran as a streaming query, and the numbers of rows
+    and batches that each sink wrote."""
 
     name: str
     streaming: bool

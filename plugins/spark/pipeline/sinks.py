@@ -125,8 +125,12 @@ class BoundSink:
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
-        """Start the stream into the sink, and return its query. ``frame`` has the rows of :attr:`frame`, perhaps with an
-        observed metric that counts them."""
+        """Start a stream that writes the rows of a frame to the sink, and return the stream's query.
+
+        Args:
+            frame: the sink's own :attr:`frame`, or a copy of it to which the caller added an observed metric that counts the
+                rows.
+        """
         stream = self.loaded.pipeline.stream
         assert stream is not None
         sink = self.sink

@@ -144,8 +144,8 @@ class Unread:
     start: int
     end: int
     read: tuple[Choice, ...]
-    """Sets of topics and queues that the query has already read between the physical offsets :attr:`start` and :attr:`end` of
-    the log. The query's options chose each of these sets at an earlier time."""
+    """Topics and queues whose messages in this part of the log the query has already read. Each element has the topics and
+    queues that an earlier run of the query chose in its options."""
     known: tuple[Choice, ...] = ()
     """Choices of topics and queues for which the query has already read messages that are before :attr:`start` in the log. For
     these choices, the query knows its position in each queue, and can detect that messages were deleted before it read them."""
@@ -165,11 +165,13 @@ def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
 
 
 def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tuple[Stretch, ...]:
-    """Return ``stretches``, with the whole log before ``place`` marked as also read for the topics and queues of ``choice``.
+    """Record that a query has read the topics and queues of ``choice`` in the whole log before ``place``. Return the new list
+    of the parts of the log. A query reads a part of the log again if its options now include topics or queues that they
+    excluded before.
 
     Args:
         stretches: the parts of the log, each with the topics and queues that a query has read in it.
-        place: the physical offset up to which the query has also read ``choice``.
+        place: the physical offset up to which the query has read the messages of ``choice``.
         choice: the topics and queues.
     """
     found: list[Stretch] = []
@@ -186,12 +188,12 @@ def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tupl
 
 
 def newly_read(before: Sequence[Stretch], after: Sequence[Stretch], end: int) -> list[Unread]:
-    """Compare the read parts of the log at two offsets of a query. Return the parts before ``end`` in which the query has read
-    further topics and queues between the two offsets.
+    """Return the parts of the log before ``end`` that a query has read again, for further topics and queues, between two of its
+    offsets. Each offset lists the parts of the log, and the topics and queues that the query has read in each part.
 
     Args:
-        before: the read parts at the earlier offset.
-        after: the read parts at the later offset.
+        before: the list of the earlier offset.
+        after: the list of the later offset.
         end: the physical offset at which the search ends.
     """
     found = []

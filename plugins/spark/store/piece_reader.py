@@ -73,8 +73,11 @@ class PieceReader:
                 yield found
 
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
-        """Return an object that makes the rows of a piece of the log from consume queues alone; None if the log must be
-        read."""
+        """Return the object that makes the rows for a range of the commit log (``piece``) without decoding the log's records.
+        The object reads the units of consume queues instead, which is faster.
+
+        Return None if the records must be decoded, for example because the units lack a requested column.
+        """
         options, rows = self._options, self._decoder.rows
         if not told_by_units(options.columns, rows, examines_records=options.examines_records):
             return None
@@ -108,7 +111,9 @@ class PieceReader:
             yield self._named(piece) if piece.by_units else self._all(data, piece)
 
     def _named(self, piece: Piece) -> Ints:
-        """Return the positions in the log file of all messages in a piece of the log to which consume queue units refer."""
+        """Find the messages of a piece of the log by the units of the wanted consume queues, without a scan of the log. Return
+        the positions of the messages in the log file, in ascending order. If the query filters by tags, units with other tags
+        codes are left out."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = [

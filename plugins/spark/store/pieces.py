@@ -179,10 +179,10 @@ class Told:
     """Filter for the messages of the log that have no consume queue unit yet."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """Return the position at which a batch from ``start`` on ends, so that the batch is as large as the limit allows:
-        ``end``, or the position of an earlier message.
+        """Return the position in the log at which a batch that begins at ``start`` has to end. The position is ``end``, or the
+        beginning of an earlier message if the batch would otherwise exceed the limit.
 
-        The batch has at least one message if the range contains a message.
+        The batch is as large as the limit allows, and has at least one message if the range contains a message.
         """
         rows = size = 0
         for position, sizes in self._messages(start, end, limit.max_rows):

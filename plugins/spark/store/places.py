@@ -257,7 +257,16 @@ class StoreOffset:
         queue_starts: QueueLimits | None = None,
         queue_ends: QueueLimits | None = None,
     ) -> StoreOffset:
-        """Return the offset for a position in the log of a store with the given epochs."""
+        """Return the offset of a read at a position in a store's commit log.
+
+        Args:
+            physical_offset: the position.
+            epochs: the store's id and the epochs of its log, from ``flint/epochs``. An epoch is a part of the log in which each
+                physical offset was used only once. The result names the epoch of the last byte before the position. None for a
+                store that the Java broker wrote.
+            queue_starts: the first queue offset to read in each queue.
+            queue_ends: the queue offset at which a batch read ends in each queue.
+        """
         limits = queue_starts or {}, queue_ends or {}
         if epochs is None:
             return cls(physical_offset, None, None, *limits)
@@ -318,17 +327,19 @@ class StoreOffset:
         return joined([Stretch(self.physical_offset, (self.choice,))])
 
     def of(self, choice: Choice) -> StoreOffset:
-        """Return this offset for a query that reads the topics and queues of ``choice`` from now on."""
+        """Return a copy of this offset for a query whose options now choose the topics and queues in ``choice``. If the options
+        chose other topics and queues before, the copy also records the parts of the log that were read with them
+        (:attr:`read`)."""
         if self.choice is None or self.choice == choice:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return a copy of this offset that marks the log before ``physical_offset`` as also read for the topics and queues of
-        :attr:`choice`.
+        """Return the offset at the end of a batch that reads earlier messages, of topics or queues that the query excluded
+        before and now includes (:attr:`choice`).
 
-        The copy is the end of a batch that reads messages which the query excluded before. The batch lies before this offset's
-        position in the log.
+        The batch lies before this offset's position in the log, and the result keeps this position. The result additionally
+        records that the query has read the topics and queues of :attr:`choice` in the whole log before ``physical_offset``.
 
         Args:
             physical_offset: the physical offset at which the batch ends.
@@ -339,14 +350,27 @@ class StoreOffset:
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
-        """Return a copy of this offset with ``stretches`` as the parts of the log that the query has read. If the query has
-        read only the topics and queues of :attr:`choice`, the copy lists no parts."""
+        """Return a copy of this offset in which the query has read the parts ``stretches`` of the log; each part names the
+        topics and queues that were read in it.
+
+        If the query has read only the topics and queues of :attr:`choice`, in a single part, :attr:`read` of the copy is empty.
+        Then :attr:`physical_offset` and :attr:`choice` are enough to compute the part (:attr:`stretches`).
+        """
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)
 
     def moved_to(self, physical_offset: int, epochs: Epochs | None) -> StoreOffset:
-        """Return the offset of the same query at a later position in the log."""
+        """Return the checkpoint offset of this offset's query after the query has read the log up to a later position.
+
+        The new offset has the topics and queues that this offset's query reads. It also has the queue offsets at which the
+        query began (:attr:`queue_starts`), if the position is before :attr:`starts_until`. From there on, the query reads all
+        messages.
+
+        Args:
+            physical_offset: the later position in the commit log, in bytes.
+            epochs: the epochs of the store's log; None for a store without ``flint/epochs``.
+        """
         starts = self.queue_starts if physical_offset < self.starts_until else {}
         until = self.starts_until if starts else _INT64_MAX
         found = attrs.evolve(StoreOffset.at(physical_offset, epochs, starts), starts_until=until, choice=self.choice)

@@ -17,10 +17,12 @@ from flintmq.plugins.spark.store.transport import StoreTransport
 
 
 def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, int]:
-    """Return the next queue offset of each queue that a query reads, from an offset in a store's files.
+    """Convert the offset of a query that reads a store's files to queue offsets. The result has, for each queue that the query
+    reads, the queue offset of the first message that is not yet read.
 
     Raises:
-        CheckpointError: the store does not record its broker's name, or the offset belongs to another store.
+        CheckpointError: the store does not record its broker's name, the offset belongs to another store, or the query has not
+            yet read all messages of topics that were added to it.
     """
     name = broker_name_of(transport.root, transport.options)
     if name is None:
@@ -42,7 +44,8 @@ def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, i
 
 
 def offset_at(transport: StoreTransport, queues: Mapping[MessageQueue, int]) -> Offset:
-    """Return the offset in a store's files from which each queue continues at its queue offset.
+    """Return the position from which a query continues to read a store's files after it has read from brokers. At this
+    position, each queue continues at the queue offset that ``queues`` contains for it.
 
     Raises:
         CheckpointError: a queue belongs to another broker, or does not exist in this store.

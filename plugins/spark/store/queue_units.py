@@ -127,7 +127,11 @@ class QueueUnits:
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
         """Return the first queue offset in [queue_offset, limit) whose unit is not a filler unit, and this unit. A filler unit
-        stands for no message. None replaces a unit that does not exist."""
+        stands for no message.
+
+        If a queue offset has no unit, the search ends there and returns this queue offset and None. If all units in the range
+        are filler units, the result is ``limit`` and None.
+        """
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):

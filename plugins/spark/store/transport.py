@@ -269,9 +269,12 @@ class StoreTransport:
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
-        """Shorten the range [low, high) of the log by the messages at its beginning and end that the query's filters exclude,
-        and return the new range. If the position in the log from which a filter excludes messages cannot be
-        found quickly, the filter is ignored."""
+        """Narrow the range [low, high) of the log to the limits that the query's filters set for physical offsets and store
+        times, and return the narrowed range.
+
+        The new end for a maximum physical offset is the first record after this offset to which a consume queue unit refers. If
+        no unit refers to such a record, the end is not changed, because only a scan of the log could find the record.
+        """
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:

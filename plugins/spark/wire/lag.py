@@ -24,7 +24,9 @@ def lag_of(
     client: WireClient,
     contacts: Contacts,
 ) -> dict[str, Any]:
-    """Return the members ``lag`` and ``brokers`` of an offset for :meth:`MessageTransport.reported`.
+    """Return the objects ``lag`` and ``brokers`` that :meth:`MessageTransport.reported` adds to the JSON of a query's offset,
+    which Spark displays. ``lag`` has the number of unread messages, their size in bytes, and the age in ms of the oldest unread
+    message. ``brokers`` has the time in ms since each broker's last answer.
 
     Args:
         unread: the unread range of each queue.

@@ -81,7 +81,13 @@ class WireOffset:
 
     @classmethod
     def at(cls, queues: Mapping[MessageQueue, int], edges: Edges) -> WireOffset:
-        """Return an offset of a read from brokers with the given queue offsets and the given state of the queues."""
+        """Return the offset of a Spark query that reads from brokers.
+
+        Args:
+            queues: queue offset of the next message to read, keyed by queue.
+            edges: first and last queue offset and last store time of each queue, keyed by queue. The returned offset records
+                from them which queues have unread messages, and the newest store time of each topic at each broker.
+        """
         return WireOffset({}).moved(queues, edges)
 
     def moved(
@@ -93,8 +99,9 @@ class WireOffset:
         Args:
             queues: the new queue offsets, keyed by queue.
             edges: the current first and last offsets of the queues.
-            began: the first queue offsets of the batch that ends at the new offset, keyed by queue. A queue has an entry only
-                if the batch does not begin where the previous batch ended. None if no queue has an entry.
+            began: where the batch that ends at the new offset begins, as a queue offset keyed by queue. Only a queue in which
+                the batch does not begin where the previous batch ended has an entry, for example a new queue. With the entry, a
+                batch that is read again reads the same messages. None if there are no such queues.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}
@@ -107,8 +114,9 @@ class WireOffset:
         return ranges_between({**self.queues, **end.began}, end.queues, first)
 
     def has_seen_ms(self, queue: MessageQueue) -> int | None:
-        """Return the store time in ms of the newest message that the query knows of a queue's topic at the queue's broker; None
-        if the query knows no message."""
+        """Return the newest store time, in ms since 1970, that this offset contains for a queue's topic at the queue's broker.
+        The newest message may be in another queue of the topic at this broker. Return None if this offset contains no store
+        time for the topic at this broker."""
         return (self.seen_ms or {}).get((queue.topic, queue.broker_name))
 
 

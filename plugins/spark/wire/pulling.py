@@ -219,10 +219,11 @@ def _place(wanted: QueueRange) -> str:
 def batches(
     pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Decode pulled records, and yield the rows in Arrow batches. A batch ends at ``batch_rows`` or ``batch_bytes``, and may
-    exceed these limits by the records of one answer.
+    """Decode the records in the answers to pull requests, and yield the rows in Arrow batches.
 
-    ``batch_bytes`` counts the bytes of the records, or of the decompressed bodies.
+    A batch contains records of a single broker: at most ``batch_rows`` records, with at most ``batch_bytes`` as stored. Only a
+    single answer that is larger may exceed these limits. If the decoder decompresses message bodies, a batch also ends when its
+    decompressed bodies have ``batch_bytes``.
 
     Raises:
         BadRecordError: see :meth:`Decoder.decode`.

@@ -138,13 +138,18 @@ class QueueEdges:
         return edges
 
     def _unregistered(self, missing: Mapping[str, frozenset[str]], *, is_second_look: bool) -> dict[str, str] | None:
-        """Return the brokers in ``missing`` that count as away, keyed by broker name, each with the reason. Return None if the
-        caller must first fetch the topics' routes again.
+        """Return the brokers that are not registered at the name server, each with this reason as text, keyed by broker name.
+        Return None if the caller must fetch the topics' routes again and then call this method a second time.
 
-        A broker in ``missing`` had a topic, but is not in the topic's route. The broker is away if it is not registered at the
-        name server. If it is registered, it either registered after the routes were fetched, or has deleted the topic. To
-        distinguish these two cases, the first call returns None. In the second call, the topic of a registered broker counts as
-        deleted.
+        A broker in ``missing`` had a topic, but is not in the topic's current route. There are three possible reasons:
+
+        * The broker is not registered at the name server. Then the result contains the broker.
+        * The broker registered after the routes were fetched. Then the broker is in the routes that are fetched next.
+        * The broker has deleted the topic.
+
+        The first call cannot distinguish the last two reasons, so it returns None if a broker in ``missing`` is registered. The
+        second call assumes that each registered broker has deleted the topic. If the name server does not answer, the result
+        contains all brokers in ``missing`` with the error as reason.
 
         Args:
             missing: names of brokers, keyed by topic.

@@ -70,8 +70,12 @@ class QueueLives:
         return offset.moved(moved, edges, moved) if moved else offset
 
     def check_missing(self, offset: WireOffset, queues: Collection[MessageQueue], edges: Edges) -> None:
-        """Check that the queues of a checkpoint that no longer exist had no unread messages. The offset keeps the positions of
-        these queues. A queue whose broker does not answer has not lost messages.
+        """Check for lost messages in queues that are in a query's checkpoint but no longer exist at their brokers. Messages are
+        lost if the query had not read them when their queue was deleted.
+
+        The checkpoint's offset keeps the positions of the deleted queues. The queues of a broker that is not registered are not
+        checked, because they may return with the broker. If ``failOnDataLoss`` is off, lost messages are logged and raise no
+        error.
 
         Raises:
             CheckpointError: messages were unread, or the checkpoint does not record whether messages were unread.
@@ -176,8 +180,13 @@ class QueueLives:
 
 
 def _has_changed(offset: WireOffset, queue: MessageQueue, edge: TopicOffset) -> bool:
-    """Return whether a queue has new or fewer messages since a query read the queue. A queue without such a change was not
-    recreated."""
+    """Return whether a queue that has messages may have been deleted and recreated since a query read the queue.
+
+    The result is True if the queue's last store time is later than the newest store time that the query's checkpoint has for
+    the topic at the broker, or if the queue ends before the next queue offset that the query would read. If neither is true,
+    the queue has no message that was stored since the read, so the queue was not recreated. If the checkpoint has no store
+    time, the result is False.
+    """
     seen_ms = offset.has_seen_ms(queue)
     if seen_ms is None:
         return False

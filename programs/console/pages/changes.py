@@ -184,8 +184,9 @@ def _real_topic(found: MessageExt) -> str:
 
 
 async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
-    """Return the address of the broker that has a message. If no registered master has this address, but the cluster has only
-    one master, return the address of the only master. Otherwise raise FormError."""
+    """Return the address of the broker that has a message. If a registered master has the address in the message's field
+    storeHost, return this address. If not, but the cluster has exactly one master, return that master's address. In all other
+    cases, raise FormError."""
     masters = list((await visitor.access.admin.masters()).values())
     if found.store_host in masters:
         return str(found.store_host)

@@ -142,7 +142,8 @@ async def topic(visitor: Visitor) -> Response:
 
 
 async def groups(visitor: Visitor) -> Response:
-    """List the consumer groups of the cluster."""
+    """List the consumer groups of one kind, each with its lag, members, rate and problems. The URL's parameter ``kind`` is
+    ``user``, ``system`` or ``all``; without it, users' groups are listed."""
     kind = "user" if visitor.query("kind") not in ("system", "all") else visitor.query("kind")
     rows = [one for one in await visitor.view.groups() if kind in (one.kind, "all")]
     found = listed(

@@ -71,8 +71,9 @@ async def search(visitor: Visitor) -> Response:
 async def _found(
     visitor: Visitor, topic: str, by: str, text: str
 ) -> tuple[Sequence[MessageExt] | None, tuple[str, ...]]:
-    """Return the messages that a search found, with the beginnings of their bodies, and error texts. Without a search, return
-    None for the messages."""
+    """Search for messages as requested in the form, and return the messages and error texts. The messages have only the
+    beginnings of their bodies. The error texts name queues that a search by time could not read. If the form requests no
+    search, the messages are None, and there are no error texts."""
     if by == "id" and text:
         return await _by_id(visitor, topic, text), ()
     if by == "key" and text and topic:
@@ -158,7 +159,9 @@ async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
 
 
 async def message(visitor: Visitor) -> Response:
-    """Show the page of one message."""
+    """Show a message's body and properties, whether the offset of each consumer group is past the message, and the message's
+    events in the trace topic. In the URL, ``id`` is the message id that a broker made, and ``as`` is the form of the body:
+    ``auto``, ``json``, ``text``, ``hex`` or ``avro``."""
     return await _show(visitor, visitor.query("id"), visitor.query("as", "auto"), "")
 
 

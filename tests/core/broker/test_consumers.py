@@ -37,7 +37,7 @@ def test_a_group_has_one_member_per_connection_and_repeated_heartbeats_add_none(
     assert not group.remove_member(second)
 
 
-def test_a_group_uses_the_newest_version_among_its_members_subscriptions_to_a_topic() -> None:
+def test_if_members_subscribe_to_a_topic_differently_the_group_uses_the_newest_subscription() -> None:
     """RocketMQ's rule: one expression per topic and group, the youngest version's."""
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T", "new", 5))

@@ -43,7 +43,7 @@ def test_a_filter_expression_is_refused_and_an_error_is_counted_if_its_filter_fa
     kernel = kernel_with(make)
     factory = filter_factory(kernel, "MINE")
     assert kernel.describe()[0].errors == 0, "it may refuse the expression '*' as it likes"
-    with pytest.raises(RefusedError, match="the filter MINE failed on the expression") as refused:
+    with pytest.raises(RefusedError, match="the filter MINE could not process the expression") as refused:
         factory("a", frozenset())
     assert refused.value.reason == "filter.failed"
     assert kernel.describe()[0].errors == 1

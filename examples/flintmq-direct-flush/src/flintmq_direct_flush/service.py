@@ -31,7 +31,9 @@ class DirectFlushSection:
 
 
 class WriteThroughLog:
-    """A log whose ``flush`` first commits through a writer. This log is as thread-safe as the log that it wraps."""
+    """A wrapper of the commit log. Its :meth:`flush` first writes the new bytes of the log's buffer to the log's file, and then
+    flushes the wrapped log. The bytes are written with the function ``write``, which returns when they are durable. The wrapper
+    is as thread-safe as the wrapped log."""
 
     def __init__(self, log: FlushableLog, write: FileWriter) -> None:
         self._log = log

@@ -1,10 +1,13 @@
 """Writes a buffer's new bytes to a file, durably and in whole pages. The last page is written repeatedly until it is full.
 
+The new bytes are those from position ``begin`` to position ``end`` of the buffer. A byte has the same position in the file and
+in the buffer.
+
 ::
 
     file     |■■■■■■■■|■■■■■■■■|■■■     |        |        one page each
-    buffer   |■■■■■■■■|■■■■■■■■|■■■●●●●●|●●      |        ● = new
-    written                    [────────|────────]        from the page that ``begin`` lies in to the end of ``end``'s
+    buffer   |■■■■■■■■|■■■■■■■■|■■■●●●●●|●●      |        ● = new, from ``begin`` to ``end``
+    written                    [────────|────────]        all pages that contain new bytes
 
 Bytes before ``begin`` are already in the file and are written unchanged, so a power cut during the write cannot damage them.
 Bytes after ``end`` are zeros or the beginning of records that nobody waits for yet. Recovery treats an incomplete record as the

@@ -106,7 +106,7 @@ def test_rows_read_from_queue_units_equal_rows_read_from_the_log(
         Bounds(store_timestamp_ms=Range(1_700_000_001_000, 1_700_000_002_000)),
     ],
 )
-def test_a_pushed_down_filter_returns_the_same_rows_from_queue_units_as_from_the_log(
+def test_a_pushed_down_filter_returns_the_same_rows_from_consume_queues_as_from_the_log(
     filled: Path, bounds: Bounds
 ) -> None:
     """A query must have the same result, whichever files its columns are read from."""
