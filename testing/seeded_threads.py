@@ -75,8 +75,8 @@ class LoopRounds:
     def _plan(self) -> None:
         """Schedule the next round of work of this object's service on the seeded loop, in place of the round scheduled before.
 
-        A requested round begins as soon as the pause after the last round is over. Any other round begins when the service's
-        waiting time is over. If the service waits for requests only, and there is no request, no round is scheduled.
+        If a caller has requested a round, the round begins when the pause after the last round is over. Without a request, the
+        round begins when the service's waiting time is over. A service without a waiting time gets a round only on request.
         """
         if self._timer is not None:
             self._timer.cancel()

@@ -222,8 +222,8 @@ def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
     variable.
 
     If the setting has its default value, it was not set in any place. The result is then the place of another setting that is
-    set in the same section, because the two settings may contradict each other. If there is no such setting, the result is
-    ``DEFAULT``.
+    set in the same section, because the two settings may contradict each other. If all settings of the section have their
+    default values, the result is ``DEFAULT``.
     """
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]

@@ -183,7 +183,7 @@ class AdmissionSection:
     end_transaction_queue: int = option(
         100_000, rocketmq="endTransactionPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX
     )
-    """Largest number of requests to end a transaction that wait for their answers."""
+    """Largest number of commits and rollbacks of transactions (END_TRANSACTION requests) that wait for their answers."""
     admin_queue: int = option(10_000, minimum=1, maximum=QUEUE_MAX)
     """Largest number of administrative requests that wait for their answers."""
 
@@ -196,8 +196,8 @@ class AlarmsSection:
     """Number of messages of a topic that a group has not consumed (its lag), above which a growing lag raises an alarm. 0
     switches the alarm off."""
     lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS, feature="alarms")
-    """Time for which a group's lag is observed. An alarm is raised if the lag was above ``lag_messages`` all the time, was
-    never below its value at the beginning, and grew by a tenth or by ``lag_messages``."""
+    """Time for which a group's lag is observed. An alarm is raised if the lag was above ``lag_messages`` for this time, was
+    never below its first value, and is now greater than its first value by a tenth of it or by ``lag_messages``."""
     dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60, feature="alarms")
     """Number of bytes of the log that are durable but not yet visible to consumers, above which an alarm is raised."""
     dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="alarms")

@@ -96,7 +96,7 @@ class TopicQueueTable:
         return self._table.get(topic, {})
 
     def topics(self) -> list[str]:
-        """Return the names of all topics in the table: those that have queues at one or more registered brokers."""
+        """Return the names of all topics that have queues at one or more registered brokers."""
         return list(self._table)
 
     def topics_at(self, broker_names: Collection[str]) -> list[str]:

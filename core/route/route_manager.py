@@ -351,7 +351,7 @@ class RouteInfoManager:
         """Return the names of the system topics of the name server, and the address of a broker. As in RocketMQ, the names of
         all clusters and brokers are also names of system topics.
 
-        The address is that of the first broker that has a registered address; None if there is no such broker. A broker may
+        The address is the registered address of the first broker; None if no broker has registered an address. A broker may
         have several addresses: ``viewpoint``, which says where the client reached the name server, selects the address that
         this client can use.
         """

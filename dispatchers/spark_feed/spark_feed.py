@@ -206,8 +206,8 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # With synchronous flush, only flushed records are dispatched, so the feed file must have dispatched <= flushed.
-        # ``dispatched`` is read before ``flushed``, because both positions may grow between the two reads.
+        # With synchronous flush, the dispatched position of the log is never behind the flushed position.
+        # The dispatched position is read before the flushed position, because both may grow between the two reads.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(

@@ -18,7 +18,7 @@ OTLP: Final = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 
 class MetricsPlugin:
     """The plugin for metrics. It registers the service that serves a broker's metrics over HTTP and pushes them with
-    OpenTelemetry. There is no service if the configuration switches metrics off."""
+    OpenTelemetry. If the configuration switches metrics off, the plugin registers no service."""
 
     plugin_name = "metrics"
 

@@ -62,10 +62,10 @@ class Samples:
 
     @property
     def parts(self) -> tuple[Samples, ...]:
-        """Return a tuple of this object and the samples of topics and consumer groups that several scrapes share
-        (:attr:`many`).
+        """Return the samples of one scrape as a tuple: this object, and the samples of topics and consumer groups
+        (:attr:`many`), which are made once for several scrapes.
 
-        Before :meth:`share` is called, there are no shared samples, and the tuple contains only this object.
+        Until :meth:`share` sets :attr:`many`, the tuple contains only this object.
         """
         return (self,) if self.many is None else (self, self.many)
 

@@ -9,8 +9,8 @@ PROVING
     that it knows the secret. The slave sends a frame with the state of its log. The frame is authenticated with the secret,
     so it proves that the slave knows the secret too. The master answers with the state of its own log.
 TRANSFER
-    The slave has reported the physical offset up to which it has the log. The master sends the log from this offset on, and
-    the slave reports its progress.
+    The slave has reported the physical offset up to which it has the log. The master sends the log behind this offset, and the
+    slave reports its progress.
 
 Without a secret, RocketMQ's stream is used: the slave sends no greeting, and its first report of a physical offset begins stage
 TRANSFER. A RocketMQ slave with an empty log asks for physical offset 0, and gets only the last file

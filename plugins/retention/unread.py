@@ -199,7 +199,7 @@ class UnreadFinder:
 
     def first_kept(self, queue: QueueReader, *, all_groups: bool) -> int | None:
         """Return the physical offset of the first message in a queue that retention keeps because a consumer group has not
-        consumed it; None if there is no such message.
+        consumed it; None if retention keeps no message of the queue for this reason.
 
         Args:
             queue: the consume queue.

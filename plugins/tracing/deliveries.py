@@ -31,8 +31,8 @@ class TracedPlaces:
     """Sorted physical offsets of the traced messages. Used only on the event loop's thread.
 
     Args:
-        known_from_bytes: physical offset of the log from which on the caller adds every traced message. None on a slave, where
-            the caller adds no messages; :meth:`may_be_in` then always returns True.
+        known_from_bytes: physical offset of the log. The caller adds every traced message at or behind this offset. None on a
+            slave, because the caller adds no messages there. In this case :meth:`may_be_in` always returns True.
     """
 
     def __init__(self, known_from_bytes: int | None) -> None:

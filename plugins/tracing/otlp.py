@@ -166,9 +166,9 @@ class SpanPusher:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a log record of the OpenTelemetry exporter comes from any thread but the one that pushes FlintMQ's spans.
+    """Return False for a log record of the OpenTelemetry exporter from the thread that pushes FlintMQ's spans; otherwise True.
 
-    This log filter drops the records of the pushing thread, because FlintMQ logs the first of several failed pushes itself.
+    The function is a log filter. It drops the records of the pushing thread, because FlintMQ itself logs failed pushes.
     """
     return record.threadName != _THREAD
 

@@ -75,8 +75,8 @@ class TransactionTable:
         return self._copies.get(identity, -1) > half_queue_offset
 
     def newest_copy(self, identity: Identity) -> int:
-        """Return the queue offset, in the half queue, of the newest copy of an open transaction's half message; -1 if there is
-        no copy. The broker appends a copy of the half message each time it asks the producer about the transaction."""
+        """Return the queue offset, in the half queue, of the newest copy of an open transaction's half message; -1 without a
+        copy. The broker appends a copy of the half message each time it asks the producer about the transaction."""
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:

@@ -45,7 +45,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
     """Return the geometric mean of the ratios ``ours / theirs`` of all rounds, with a confidence interval that is computed from
-    the ratios' logarithms. The result is None if there are no rounds or a value is not positive.
+    the ratios' logarithms. The result is None without rounds, or if a value is not positive.
 
     Args:
         ours, theirs: the values of the two compared programs, one value of each program per round. Only values of the same

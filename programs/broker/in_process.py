@@ -135,9 +135,8 @@ class PutBatch(Sequence[PutMessageResult]):
 
 @attrs.frozen(eq=False)
 class Itself:
-    """The addresses of the broker's own process, used as those of a client. For a request over a socket, the broker takes the
-    client's addresses from the connection. If the process itself puts or pulls messages, there is no connection, so the broker
-    gets this object instead."""
+    """The addresses that the broker uses as the client's if its own process puts or pulls messages. Other clients have a
+    connection, from which the broker takes the client's addresses."""
 
     packed_host: bytes
     remote_address: str

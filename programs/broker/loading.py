@@ -156,9 +156,13 @@ class PluginSettings:
         return self._made[name]
 
     def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
-        """Return the settings of a flush strategy. The settings are the section ``flush.<name>`` if the strategy is built in or
-        has a model for this section. For other strategies, they are the section with the strategy's name, or else the only
-        section of the strategy's plugin; None if there is no such section. Raises ConfigError."""
+        """Return the settings of a flush strategy; None if the strategy has no section in the configuration.
+
+        A built-in strategy, and a strategy with a ``settings_model``, have the section ``flush.<name>``. Another strategy has
+        the section with the strategy's name, or, without such a section, the only section that its plugin registered.
+
+        Raises ConfigError.
+        """
         strategy = registered.value
         built_in = getattr(self.loaded.config.flush, strategy.name, None)
         if built_in is not None:

@@ -99,8 +99,9 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # At each start, the store records the log position from which a plugin's rule for tags codes applies.
-            # If a start cannot record a new position, the position that an earlier start recorded remains valid.
+            # A plugin may define how the store computes a message's tags code, which is stored in the consume queue.
+            # At each start, the store records the log position from which the plugin's tags codes are used.
+            # If a start cannot record the log position, the position that an earlier start recorded remains valid.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:

@@ -224,7 +224,7 @@ def where(text: str, option: str) -> tuple[Where, int]:
     try:
         return FROM_TIMESTAMP, timestamp_ms(text, option)
     except CommandError as error:
-        raise CommandError(f"{error}; first and last are accepted, too", ExitCode.USAGE) from error
+        raise CommandError(f"{error}; first and last are accepted as values, too", ExitCode.USAGE) from error
 
 
 def timestamp_ms(text: str, option: str) -> int:

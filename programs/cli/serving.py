@@ -91,7 +91,7 @@ class FenceWatch:
 
         Args:
             descriptor: the pipe's descriptor.
-            told: called with each line from the pipe.
+            told: a function for the lines from the pipe. It is called with each line.
         """
         loop = asyncio.get_running_loop()
         rest = b""

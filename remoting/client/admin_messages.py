@@ -438,8 +438,8 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         try:
             members = await _readers_at(admin, group, topic, name)
             # If no member of the group is online, the new offset is stored, because members later begin at the stored offset.
-            # Brokers report consumer offset 0 for a group without a stored offset, so the new offset is stored in that case.
-            # A broker does not inform members about a queue for which the group has no stored offset.
+            # For a queue without a stored offset of the group, a broker reports consumer offset 0 and informs no member.
+            # The new offset of such a queue is therefore stored, even if members of the group are online.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:

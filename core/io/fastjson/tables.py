@@ -18,11 +18,12 @@ _ROWS: Final = 500
 
 
 def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]) -> Iterator[bytes]:
-    """Yield an object with a table as JSON, in pieces that together are the result of :func:`.writer.dumps`.
+    """Yield the content of a JSON file of a broker, such as ``topics.json``, in pieces. Joined, the pieces equal the result of
+    :func:`.writer.dumps`. The last member of the JSON object is a large table, whose rows are encoded in groups.
 
     Args:
-        head: the members before the table.
-        member: the name of the table's member.
+        head: the members of the JSON object before the table.
+        member: the name of the member whose value is the table.
         rows: the table's rows, as pairs of a key and a struct. A struct's fields must be strings, numbers or booleans, and
             declared in alphabetical order.
     """

@@ -99,9 +99,9 @@ class WireOffset:
         Args:
             queues: the new queue offsets, keyed by queue.
             edges: the current first and last offsets of the queues.
-            began: where the batch that ends at the new offset begins, as a queue offset keyed by queue. Only a queue in which
-                the batch does not begin where the previous batch ended has an entry, for example a new queue. With the entry, a
-                batch that is read again reads the same messages. None if there are no such queues.
+            began: the first queue offset of the batch that ends at the new offset, keyed by queue. The batch usually begins at
+                the end of the previous batch. Only other queues have an entry, for example a new queue, so that a repetition of
+                the batch reads the same messages. None if no queue has an entry.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}

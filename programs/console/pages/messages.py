@@ -73,7 +73,7 @@ async def _found(
 ) -> tuple[Sequence[MessageExt] | None, tuple[str, ...]]:
     """Search for messages as requested in the form, and return the messages and error texts. The messages have only the
     beginnings of their bodies. The error texts name queues that a search by time could not read. If the form requests no
-    search, the messages are None, and there are no error texts."""
+    search, the messages are None, and the tuple of error texts is empty."""
     if by == "id" and text:
         return await _by_id(visitor, topic, text), ()
     if by == "key" and text and topic:

@@ -87,7 +87,7 @@ def service(store: FakeStore, file: JsonFile | None = None) -> ScheduleMessageSe
     return ScheduleMessageService(store, DelayLevels(), file)
 
 
-def test_delay_levels_are_parsed_and_limited_to_the_configured_levels() -> None:
+def test_a_delay_level_above_the_highest_configured_level_is_reduced_to_the_highest_level() -> None:
     levels = DelayLevels("1s 2m 3h 4d")
     assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 5)] == [
         1000,

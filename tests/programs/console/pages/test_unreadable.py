@@ -54,7 +54,9 @@ def test_the_console_lists_and_shows_a_message_whose_body_cannot_be_decompressed
     asyncio.run(run())
 
 
-def test_a_message_whose_body_cannot_be_decompressed_is_copied_with_its_stored_bytes(cluster: EmbeddedCluster) -> None:
+def test_sending_a_copy_of_an_unreadable_message_keeps_the_compressed_body_of_the_message(
+    cluster: EmbeddedCluster,
+) -> None:
     """Who can read its compression can read the copy as well; taken for plain, the copy would be another message."""
 
     async def run() -> None:
