@@ -181,8 +181,8 @@ class RefusedError(FlintError):
     def remark(self) -> str:
         """The remark of the answer: the message, then ``[reason; measured …; see key]``. Unknown parts are left out.
 
-        The last pair of brackets in a remark is always the pair around the reason. Brackets in the measured value, which can be
-        a client's text, are replaced.
+        The text in the last pair of brackets of a remark always begins with the reason. Brackets in the measured value, which
+        can be a client's text, are replaced.
         """
         text = str(self)
         if len(text) > _REMARK_MAX_CHARS:

@@ -105,7 +105,7 @@ def _check_truncate(
             _check_found(index, keys)
         index.truncate(end_bytes)
         behind = sorted(offset for found in _found(index, keys).values() for offset in found if offset >= end_bytes)
-        expect(not behind, "truncate forgets records at or behind the position", behind)
+        expect(not behind, "truncate forgets records at or after the position", behind)
         newest = index.query(*next(iter(keys)), _MANY, 0, _END_MS)[2]
         expect(newest < end_bytes, "the newest record after a cut lies before the position", newest)
         committed = index.committed() if isinstance(index, SupportsCommitted) else None

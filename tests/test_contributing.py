@@ -39,7 +39,7 @@ def test_contributing_md_contains_exactly_the_four_expected_example_changes() ->
 
 
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_each_example_diff_in_contributing_md_applies_and_changes_at_most_two_source_folders(title: str) -> None:
+def test_each_example_diff_in_contributing_md_changes_at_most_two_source_folders(title: str) -> None:
     """A diff that no longer applies teaches nothing; one in many folders says that the design has come loose."""
     diff = CHANGES[title]
     apply(diff, ROOT, "--check")
@@ -49,9 +49,7 @@ def test_each_example_diff_in_contributing_md_applies_and_changes_at_most_two_so
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_the_tests_in_each_example_diff_of_contributing_md_pass_after_the_diff_is_applied(
-    title: str, tmp_path: Path
-) -> None:
+def test_each_example_change_in_the_contributing_guide_passes_its_own_tests(title: str, tmp_path: Path) -> None:
     """The tests run in a copy of the checkout, as a new contributor would run them."""
     copy = tmp_path / "flintmq"
     ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build")

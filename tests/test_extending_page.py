@@ -105,7 +105,7 @@ def test_the_documented_example_of_a_connection_class_stores_messages_and_answer
     run(tmp_path, live, None, "listen.enable=false")
 
 
-def test_consumers_receive_deleted_messages_from_the_example_archive_in_the_documentation(tmp_path: Path) -> None:
+def test_the_archive_example_in_the_documentation_delivers_messages_that_retention_has_deleted(tmp_path: Path) -> None:
     """The client gets each message once, and each object is fetched once."""
     archive_type = excerpt(tmp_path, "Archive").Archive
     objects: dict[tuple[str, int, int], list[bytes]] = {}
@@ -140,7 +140,7 @@ def test_consumers_receive_deleted_messages_from_the_example_archive_in_the_docu
     run(tmp_path, live, lambda api: archive_type(api, get), "listen.enable=false")
 
 
-def test_the_documented_arbiter_example_keeps_a_broker_master_only_while_the_broker_holds_the_lease(
+def test_a_broker_with_the_documented_arbiter_is_the_master_only_while_it_holds_the_lease(
     tmp_path: Path,
 ) -> None:
     """Roles are numbered by the lease; before the lease ends, the broker has stepped down."""

@@ -61,7 +61,7 @@ def touched() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
 
 
-def test_packages_installed_only_by_extras_that_were_not_chosen_cannot_be_imported(tmp_path: Path) -> None:
+def test_only_packages_of_the_chosen_extras_can_be_imported(tmp_path: Path) -> None:
     """With ``[spark]`` there is pyarrow but no protobuf, which only ``[otel]`` installs."""
     pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
     pytest.importorskip("pyspark", reason="the extra spark is not installed")

@@ -173,7 +173,7 @@ def test_the_field_table_of_a_record_in_the_documentation_equals_the_fields_in_t
     assert LAYOUTS["Commit log record"][1] == rows
 
 
-def test_magic_numbers_and_the_smallest_record_size_in_the_documentation_equal_the_code() -> None:
+def test_the_documentation_gives_the_magic_numbers_and_the_minimum_record_size_used_by_the_code() -> None:
     """Magics and the smallest record are quoted in the text."""
     text = FORMAT.read_text(encoding="utf-8")
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK):
@@ -182,7 +182,7 @@ def test_magic_numbers_and_the_smallest_record_size_in_the_documentation_equal_t
     assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
-def test_the_layouts_of_a_blank_record_and_of_a_batched_message_equal_the_documentation() -> None:
+def test_blank_records_and_batched_messages_have_the_documented_layouts() -> None:
     """A blank ends each log file, and batch sends consist of such items."""
     assert read_by_page("Blank", rec.encode_blank(100)) == ({"remaining": 100, "magic": rec.MAGIC_BLANK}, 8)
     body = encode_batch([BatchItem(9, b"one", b"K\x01V"), BatchItem(0, b"", b"")])

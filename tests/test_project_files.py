@@ -34,7 +34,7 @@ def steps_of_ci() -> list[str]:
     return done.stdout.split()
 
 
-def test_the_github_workflow_runs_every_step_of_the_ci_script_except_the_step_named_newest() -> None:
+def test_the_github_workflow_runs_each_step_of_the_ci_script_except_the_step_for_the_newest_python() -> None:
     """The step "newest" looks for a second Python on one machine. The matrix has each Python on a machine."""
     commands = [step.get("run", "") for job in workflow_jobs().values() for step in job["steps"]]
     named = [name for command in commands if command.startswith(".ci/run ") for name in command.split()[1:]]

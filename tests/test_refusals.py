@@ -80,7 +80,7 @@ def test_every_exception_raised_by_a_processor_becomes_an_error_response_with_a_
         assert "what was wrong" in refused.remark
 
 
-def test_the_diagram_of_the_error_hierarchy_in_errors_py_equals_the_classes() -> None:
+def test_the_diagram_in_the_docstring_of_errors_py_shows_all_error_classes() -> None:
     """The drawing at the top of ``core/errors.py`` is the first thing a reader sees."""
     drawn = set(re.findall(r"(?:FlintError|[├└]── (\w+))", errors.__doc__ or "")) - {""}
     assert drawn == {kind.__name__ for kind in OURS} - {"FlintError"}

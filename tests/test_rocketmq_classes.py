@@ -54,7 +54,7 @@ def test_names_on_the_rocketmq_classes_page_exist_in_their_modules(path: str, na
         reduce(getattr, name.split("."), module)
 
 
-def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_the_reason_for_its_absence() -> None:
+def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_explains_why_no_module_exists() -> None:
     """A row without a module says that there is none, or names a setting."""
     for row in _rows():
         assert len(row) == 3, row
@@ -62,7 +62,7 @@ def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_the_reason_for_
         assert len(row[2].split()) >= 2, row
 
 
-def test_the_rocketmq_classes_page_lists_the_classes_that_articles_on_rocketmqs_source_explain() -> None:
+def test_the_rocketmq_classes_page_lists_the_best_known_rocketmq_classes() -> None:
     """The first search of a reader is for one of these names."""
     known = {
         name for row in _rows() for quoted in re.findall(r"`([^`]+)`", row[0]) for name in re.split(r"[ /]+", quoted)

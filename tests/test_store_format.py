@@ -126,7 +126,7 @@ def test_message_properties_are_parsed_as_documented(text: str, found: dict[str,
     assert string_to_properties(text) == found
 
 
-def test_a_record_is_put_into_the_next_log_file_if_fewer_than_eight_bytes_would_remain_after_it(tmp_path: Path) -> None:
+def test_a_record_is_written_to_the_next_log_file_if_it_would_leave_fewer_than_8_bytes_free(tmp_path: Path) -> None:
     """A record that leaves 8 bytes stays in its file; one byte more goes to the next, behind a blank."""
     for left in (8, 7):
         with opened(tmp_path / str(left), commit_log_file_bytes=4_096) as store:
@@ -136,7 +136,7 @@ def test_a_record_is_put_into_the_next_log_file_if_fewer_than_eight_bytes_would_
             assert second.commit_log_offset_bytes == (first.message_size_bytes if left == 8 else 4_096)
 
 
-def test_the_minimum_timestamp_of_a_checkpoint_is_three_seconds_before_its_earliest_stored_timestamp(
+def test_a_checkpoint_subtracts_three_seconds_from_the_older_of_the_log_and_queue_timestamps(
     tmp_path: Path,
 ) -> None:
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
@@ -152,7 +152,7 @@ def test_message_ids_have_the_lengths_in_the_documentation() -> None:
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_json_file_of_the_store_is_written_as_documented_and_read_from_its_backup_if_damaged(
+def test_json_files_of_the_store_have_the_documented_format(
     tmp_path: Path,
 ) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""

@@ -271,8 +271,8 @@ async def drop(seen: Seen, admin: AdminClient, pair: tuple[str, str]) -> None:
 
 
 async def read_one_life(seen: Seen, address: str, group: str, topic: str, life: int) -> None:
-    """Read a topic from its beginning, and commit the consumer offsets. Earlier topics with the same name were deleted. Record
-    each of their messages as a fault."""
+    """Read a topic from its beginning, and commit the consumer offsets. Earlier topics with the same name were deleted, so each
+    message of an earlier topic that is read is recorded as a fault."""
     async with PullConsumer(group, address) as consumer:
         await consumer.assign(topic, consume_from=FROM_FIRST)
         found: list[bytes] = []

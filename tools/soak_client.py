@@ -352,7 +352,7 @@ class Round:
         acknowledged message."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            # No client of this round consumed in the way ``way``, for example in batches, so there is nothing to check.
+            # No client of this round consumed in this way (for example in batches), so there is nothing to check.
             return
 
         async def note(message: MessageExt) -> None:

@@ -30,7 +30,8 @@ _NOTHING: Final = ("", "")
 _TOLD_MAX: Final = 3
 """Maximum number of conflicts that the description of a group's conflicts names."""
 _NAMED_MAX: Final = 10
-"""Maximum number of client ids that the description of a conflict names as the users of one value, such as a tag expression."""
+"""Maximum number of client ids in a list of the members that use the same value, such as the same tag expression. The
+description of a conflict has one such list for each of the conflicting values."""
 _VALUE_MAX_CHARS: Final = 60
 
 

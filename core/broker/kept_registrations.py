@@ -68,7 +68,7 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
             line = encoder.encode(group)
         except UnicodeEncodeError:
             # A group is not saved if one of its names contains half of a surrogate pair, which UTF-8 cannot encode.
-            # After a restart of the broker, the next heartbeat of a member registers an unsaved group again.
+            # A group that was not saved is registered again by its members' next heartbeat after a restart of the broker.
             left_out += 1
             continue
         if len(line) + 1 > room:

@@ -174,7 +174,7 @@ class OsRegion:
             for folder in reversed(unnamed):
                 sync_folder(folder)
             # The list of folders that need a sync is cleared only after the syncs of the folders.
-            # If the list of folders were cleared earlier, a concurrent sync() could return before the folders are durable.
+            # If the list were cleared before the folders are synced, a concurrent sync() could return too early.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:

@@ -301,7 +301,8 @@ class IndexService:
 
         Args:
             clean: whether the store was stopped cleanly.
-            same_boot: whether only the process was killed. All its writes then exist, so all index files are used.
+            same_boot: whether the machine has run without a reboot since the store was last used. In this case all writes of a
+                killed process exist, so all index files are used.
 
         See docs/internals/algorithms.md, Abnormal recovery.
         """

@@ -173,5 +173,6 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
         )
     if truncate == "never":
         raise NotFollowedError(
-            f"{tail}. No client got an answer for these bytes, but 'ha.truncate' is set to never. {choose}"
+            f"{tail}. No client got an answer for messages in these bytes, but 'ha.truncate: never' forbids to remove them. "
+            f"{choose}"
         )

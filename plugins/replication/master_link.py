@@ -9,7 +9,7 @@ PROVING
     that it knows the secret. The slave sends a frame with the state of its log. The frame is authenticated with the secret,
     so it proves that the slave knows the secret too. The master answers with the state of its own log.
 TRANSFER
-    The slave has reported the physical offset up to which it has the log. The master sends the log behind this offset, and the
+    The slave has reported the physical offset up to which it has the log. The master sends the log after this offset, and the
     slave reports its progress.
 
 Without a secret, RocketMQ's stream is used: the slave sends no greeting, and its first report of a physical offset begins stage
@@ -122,7 +122,7 @@ class MasterLink:
             )
         if held > end:
             raise NotFollowedError(
-                f"the slave's log ends at {held}, behind the end of this master's log at {end}: the slave followed another "
+                f"the slave's log ends at {held}, after the end of this master's log at {end}: the slave followed another "
                 "master, or this master was restored from an older copy. Choose the log to keep, and start the other broker "
                 "with an empty store"
             )

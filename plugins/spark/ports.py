@@ -80,7 +80,7 @@ class Range:
 
 
 ANY = Range()
-"""The range of all 64-bit numbers."""
+"""The range that contains every signed 64-bit number. It stands for a column without a condition."""
 
 
 @attrs.frozen

@@ -31,7 +31,7 @@ class TracedPlaces:
     """Sorted physical offsets of the traced messages. Used only on the event loop's thread.
 
     Args:
-        known_from_bytes: physical offset of the log. The caller adds every traced message at or behind this offset. None on a
+        known_from_bytes: physical offset of the log. The caller adds every traced message at or after this offset. None on a
             slave, because the caller adds no messages there. In this case :meth:`may_be_in` always returns True.
     """
 

@@ -104,7 +104,7 @@ COMMANDS: Final[Table] = {
             ),
             "salvage": (
                 "store:salvage",
-                "Copy all undamaged records, including records behind damaged parts, to a new store. "
+                "Copy all undamaged records, including records after damaged parts, to a new store. "
                 "The old store is not changed.",
             ),
             "diff": (

@@ -22,7 +22,7 @@ from flintmq.programs.doctor.verify_queues import check_queues
 from flintmq.programs.doctor.walk import walk
 
 _UNREADABLE = "RocketMQ's clients leave out the rest of a pull's answer there; flintmq store salvage mends a port"
-_SALVAGE = "flintmq store salvage copies everything whole, also what lies behind it, into a new store"
+_SALVAGE = "flintmq store salvage copies everything whole, also what lies after it, into a new store"
 
 
 def verify(

@@ -173,7 +173,8 @@ class RemotingServer:
     def _begin(self) -> SocketTurns | None:
         """Start to read the server's sockets and to close idle connections.
 
-        Return the object that reads the sockets; None if the event loop watches no descriptors.
+        Return the object that reads the sockets; None if the event loop cannot watch file descriptors, as the event loop of a
+        simulation.
         """
         loop = asyncio.get_running_loop()
         if self._turns is None and watches_descriptors(loop):

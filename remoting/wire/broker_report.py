@@ -34,7 +34,7 @@ class StartReport(PlainBody):
     end_offset_bytes: int = 0
     """Physical end of the log after the recovery."""
     cut: RemovedPart | None = None
-    """The bytes that the start removed from the end of the log; None if it removed none."""
+    """The part that the broker's last start removed from the end of the log; None if nothing was removed."""
     holes: list[RemovedPart] = field(default_factory=list)
     """The first damaged parts that the start removed from the middle of the log. ``hole_count`` is the number of all such
     parts."""

@@ -115,7 +115,7 @@ def test_public_signatures_do_not_use_typing_any(name: str) -> None:
         (ProducerOptions, InstanceOptions.__annotations__.keys(), Producer),
     ],
 )
-def test_the_typed_dict_of_constructor_options_has_every_keyword_parameter_of_the_constructor(
+def test_every_keyword_parameter_of_a_client_class_is_declared_in_the_typed_dict_of_its_options(
     options: Any, handed_on: Set[str], taken_by: type
 ) -> None:
     """One that is added to a constructor and not to its options is refused by type checkers, where others hand it on."""

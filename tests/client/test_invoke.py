@@ -25,7 +25,7 @@ def test_the_answer_returned_by_admin_client_invoke_has_response_code_and_body_a
         assert offset.ext_fields == {"offset": "0"}
 
 
-def test_invoke_of_the_asynchronous_admin_client_returns_the_answer_of_the_server(name_server: str) -> None:
+def test_the_asynchronous_admin_client_sends_a_request_and_returns_the_response(name_server: str) -> None:
     async def main() -> None:
         async with AdminClient(name_server) as admin:
             answer = await admin.invoke(name_server, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=5_000)
@@ -34,7 +34,7 @@ def test_invoke_of_the_asynchronous_admin_client_returns_the_answer_of_the_serve
     asyncio.run(main())
 
 
-def test_admin_client_invoke_raises_refused_error_unless_the_caller_accepts_the_response_code(name_server: str) -> None:
+def test_the_admin_client_raises_an_error_for_a_response_code_that_the_caller_does_not_accept(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin:
         with pytest.raises(RefusedError) as refused:
             admin.invoke(name_server, 29_999)

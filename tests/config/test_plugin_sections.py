@@ -113,7 +113,7 @@ def test_errors_in_plugin_sections_name_their_line(text: str, expected: str) -> 
     assert str(error_of(text)).startswith(expected)
 
 
-def test_command_line_and_environment_can_set_values_of_a_plugin_section() -> None:
+def test_settings_of_a_plugin_can_be_given_on_the_command_line_or_in_environment_variables() -> None:
     """``--set`` and the environment work for plugins as for everything else."""
     loaded = load_config(None, ["audit.path=/x", "audit.labels.a=1"], {"FLINTMQ_AUDIT__WORKERS": "4"})
     audit = loaded.section("audit", Audit)
@@ -149,7 +149,7 @@ def test_a_settings_class_that_is_not_an_attrs_class_raises_type_error() -> None
         load_text("audit: {}").section("audit", dict)
 
 
-def test_values_of_plugin_sections_that_look_secret_are_hidden() -> None:
+def test_passwords_and_secret_keys_in_plugin_sections_are_hidden_in_the_displayed_configuration() -> None:
     """``config show`` ends up in tickets; the loader does not know a plugin's model when it prints."""
     loaded = load_text("audit: {path: x, password: hunter2, users: [{name: a, secretKey: hunter2}]}")
     shown = {row.key: row.value for row in rows(loaded)}

@@ -30,7 +30,7 @@ def test_each_generated_configuration_loads_and_has_a_comment_above_each_setting
     assert "yaml-language-server" not in text
 
 
-def test_each_generated_configuration_has_the_flush_and_replication_settings_of_its_purpose() -> None:
+def test_only_the_configuration_generated_for_development_uses_asynchronous_flush() -> None:
     """The promises of their first paragraphs."""
     configs = {purpose: load_text(starting_yaml(purpose)).config for purpose in PURPOSES}
     assert configs.keys() == {"development", "durable", "replicated", "edge"}

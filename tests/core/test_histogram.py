@@ -9,7 +9,7 @@ from flintmq.core.histogram import Histogram
 
 
 @given(st.lists(st.tuples(st.floats(-10, 10), st.integers(1, 5)), max_size=50))
-def test_a_value_is_counted_in_the_first_histogram_bucket_whose_upper_bound_is_at_least_the_value(
+def test_the_upper_bound_of_a_histogram_bucket_is_inclusive(
     values: list[tuple[float, int]],
 ) -> None:
     """A value that equals a bound belongs below it, as Prometheus has it."""

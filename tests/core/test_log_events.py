@@ -135,7 +135,7 @@ def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> Non
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_logging_calls_with_a_computed_event_id_or_text_or_with_unnamed_values_are_reported(
+def test_the_source_code_check_finds_log_calls_with_computed_texts_or_unnamed_values(
     found: Any, call: str, fault: str
 ) -> None:
     """The page, and what programs look for, follow from the calls."""
@@ -244,7 +244,9 @@ def test_each_log_line_has_the_text_in_the_documentation(lines: list[Any], caplo
             )
 
 
-def test_a_log_record_has_the_file_line_and_function_of_its_caller(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_python_log_record_has_the_file_name_and_the_function_name_of_its_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Formats of embedding programs name the file, the line and the function."""
     log = event_log("flintmq.test.place")
     caplog.set_level(logging.DEBUG, "flintmq.test.place")
@@ -259,7 +261,7 @@ def test_a_log_record_has_the_file_line_and_function_of_its_caller(caplog: pytes
         log.error("test.failed", "it failed", exc_info=False)
     records: list[Any] = caplog.records
     assert {(one.funcName, one.filename) for one in records} == {
-        ("test_a_log_record_has_the_file_line_and_function_of_its_caller", "test_log_events.py")
+        ("test_a_python_log_record_has_the_file_name_and_the_function_name_of_its_caller", "test_log_events.py")
     }
     assert [one.levelname for one in records] == [
         "DEBUG",

@@ -42,7 +42,9 @@ def test_a_waiter_completed_twice_keeps_the_status_of_the_first_completion() -> 
     assert repr(waiter) == "<PendingWaiter to 100 timeout>"
 
 
-def test_a_waiters_callback_that_raises_does_not_stop_later_callbacks(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_one_callback_of_a_waiter_does_not_prevent_the_next_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     waiter = PendingWaiter(100, 5.0, threading.Lock())
     calls: list[FlushStatus] = []
     waiter.add_done_callback(lambda status: 1 / 0)  # type: ignore[arg-type, return-value]
@@ -72,7 +74,7 @@ class ByHand(PendingWaiter):
     ],
 )
 @pytest.mark.parametrize("flush_first", [True, False])
-def test_a_waiter_for_flush_and_replication_is_done_only_after_flush_and_replication_are_done(
+def test_a_combined_waiter_reports_success_only_after_flush_and_replication_have_both_succeeded(
     flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
 ) -> None:
     """Only both make an acknowledgement, whichever comes first."""
@@ -87,7 +89,7 @@ def test_a_waiter_for_flush_and_replication_is_done_only_after_flush_and_replica
     assert waiter.status is expected
 
 
-def test_a_failed_sync_completes_a_waiter_for_flush_and_replication_at_once() -> None:
+def test_a_waiter_for_flush_and_replication_is_completed_immediately_if_the_flush_fails() -> None:
     """No slave can make it an acknowledgement any more."""
     disk = ByHand()
     found = ends(both(disk, ByHand()))

@@ -46,7 +46,7 @@ def test_a_message_is_not_acknowledged_after_a_disk_error(kind: Kind, crash_stat
     explore_errors(kind, crash_states // 60, seed)
 
 
-def test_no_sequence_of_a_few_store_operations_followed_by_a_crash_loses_a_message(
+def test_no_message_is_lost_in_a_crash_after_any_short_sequence_of_store_operations(
     kind: Kind, crash_states: int
 ) -> None:
     """All sequences of the steps that matter most: what two to four of them do to each other."""
@@ -60,7 +60,7 @@ def test_no_sequence_of_a_few_store_operations_followed_by_a_crash_loses_a_messa
                     Check(run, image, at, power_cut=damage not in ("killed", "cut")).run(goes_on=False)
 
 
-def test_consume_queues_after_a_recovery_equal_queues_rebuilt_from_the_log(kind: Kind) -> None:
+def test_recovered_consume_queues_have_the_same_bytes_as_those_rebuilt_from_the_commit_log(kind: Kind) -> None:
     """The log is the truth: queues deleted and made anew have the same bytes."""
     run = CrashRun(kind, 1).run("ptdptbCtpdqtptPCtfdtpbhCtdtptkptdf")
     numbers = range(20, len(run.disk.journal), 11)

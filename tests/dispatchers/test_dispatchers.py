@@ -136,7 +136,7 @@ def test_every_built_in_dispatcher_is_tested_with_the_test_kit_for_dispatchers()
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_sample_records_for_dispatcher_tests_do_not_all_match_the_same_consumer_filters() -> None:
+def test_the_sample_records_for_tests_of_dispatchers_match_different_consumer_filters() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())

@@ -22,7 +22,7 @@ def filters(**by_group: str) -> ConsumerFilterManager:
     return made
 
 
-def test_the_filter_bit_map_of_a_record_has_the_bits_of_exactly_the_groups_whose_filter_matches() -> None:
+def test_the_filter_bit_map_of_a_record_marks_only_groups_whose_filter_accepts_the_record() -> None:
     """All bits of a group whose filter fits, and of no other."""
     known = filters(big="a > 5", small="a < 5", unfit="a = 5 OR b > 1")
     batch = [request("T", a="9"), request("T", a="1", b="x"), request("U", a="9"), request("T", a="7"), request("T")]
@@ -47,14 +47,14 @@ def test_dispatching_the_same_batch_twice_computes_equal_filter_bit_maps() -> No
     dispatcher.dispatch(RecordBatch.of_requests([]))
 
 
-def test_prepared_and_rolled_back_transaction_records_get_no_filter_bit_map() -> None:
+def test_records_of_prepared_or_rolled_back_transactions_get_no_filter_bit_map() -> None:
     """Prepared and rolled back records never enter a queue."""
     batch = [request("T", sys_flag, a="9") for sys_flag in (0x4, 0xC, 0x8)]
     CalcBitMap(filters(g="a > 5")).dispatch(RecordBatch.of_requests(batch))
     assert [entry.bit_map is None for entry in batch] == [True, True, False]
 
 
-def test_filters_of_groups_without_members_accept_every_message_without_being_evaluated() -> None:
+def test_every_message_is_marked_as_matching_the_filter_of_a_group_without_members() -> None:
     """A group that comes back looks at what was stored meanwhile; nothing was evaluated for it."""
     known = filters(g="a > 5", here="a > 5")
     bloom = known.bloom_filter

@@ -99,7 +99,9 @@ def test_several_new_flush_requests_wake_the_timeout_thread_only_once(log: FakeL
     assert woken == [True, True]
 
 
-def test_a_flush_request_that_arrives_during_a_timeout_check_still_times_out(log: FakeLog, clock: ManualClock) -> None:
+def test_a_flush_request_gets_a_timeout_even_if_it_arrives_during_a_timeout_check(
+    log: FakeLog, clock: ManualClock
+) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""
 
     class Gap(PendingWaiters):
@@ -160,7 +162,7 @@ def test_no_waiter_is_acknowledged_if_the_second_of_two_log_files_fails_to_sync(
     assert within.status is FlushStatus.FENCED
 
 
-def test_waiters_are_completed_with_status_fenced_if_a_log_flush_raises_an_unexpected_exception(
+def test_waiters_are_completed_with_an_error_status_if_a_log_flush_raises_an_unexpected_exception(
     service: GroupCommit, log: FakeLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the log must not leave the clients waiting on a dead thread."""
@@ -237,7 +239,7 @@ def test_an_idle_group_commit_service_lengthens_its_interval(
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_every_waiter_submitted_while_syncs_run_concurrently_is_completed() -> None:
+def test_group_commit_completes_every_flush_request_that_is_submitted_during_a_sync() -> None:
     """The list is shared by three threads; every waiter must come out of it exactly once."""
     log = FakeLog(file_bytes=4096)
     service = GroupCommit(FlushContext(log, ManualClock(), GroupCommitSection(interval_ms=1), None))
@@ -268,7 +270,7 @@ def test_every_waiter_submitted_while_syncs_run_concurrently_is_completed() -> N
     assert statistics.synced_bytes == 7 * count
 
 
-def test_pending_waiters_are_completed_by_log_position_and_not_in_order_of_arrival() -> None:
+def test_pending_waiters_are_completed_in_the_order_of_their_log_positions() -> None:
     waiters = PendingWaiters()
     late, early = waiters.add(200, 9.0), waiters.add(100, 9.0)
     assert waiters.complete_flushed(150) == 1
@@ -279,7 +281,7 @@ def test_pending_waiters_are_completed_by_log_position_and_not_in_order_of_arriv
     assert len(waiters) == 0
 
 
-def test_neither_pending_nor_later_waiters_are_acknowledged_after_the_waiter_list_is_closed() -> None:
+def test_no_flush_request_is_acknowledged_after_the_list_of_waiting_requests_is_closed() -> None:
     waiters = PendingWaiters()
     left = waiters.add(100, 9.0)
     assert waiters.close() == 1

@@ -221,7 +221,7 @@ SYNCHRONOUS_BUGS = [
 
 
 @pytest.mark.parametrize(("service", "rule"), SYNCHRONOUS_BUGS, ids=lambda value: getattr(value, "__name__", None))
-def test_the_test_kit_for_flush_services_fails_on_each_deliberately_broken_synchronous_service(
+def test_the_test_kit_detects_each_deliberate_bug_in_a_synchronous_flush_service(
     service: type[GroupCommit], rule: str
 ) -> None:
     with pytest.raises(KitFailure) as caught:

@@ -27,7 +27,7 @@ def test_the_real_time_flush_service_with_a_timed_interval_passes_the_test_kit_f
     check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
 
 
-def test_the_real_time_flush_service_woken_by_appends_passes_the_test_kit_for_flush_services() -> None:
+def test_the_real_time_flush_service_passes_the_test_kit_if_appends_wake_the_service() -> None:
     check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
 
 
@@ -42,5 +42,5 @@ def test_the_real_time_commit_service_passes_the_test_kit_for_flush_services() -
     check_flush_service(CommitRealTime, settings=settings, synchronous=False, pool_factory=AnonymousBufferPool)
 
 
-def test_the_built_in_transient_store_pool_passes_the_test_kit_for_transient_store_pools() -> None:
+def test_the_built_in_transient_store_pool_passes_the_test_kit_for_plugins() -> None:
     check_transient_store_pool(AnonymousBufferPool)

@@ -64,7 +64,7 @@ def test_a_full_log_file_is_flushed_even_if_fewer_than_four_pages_are_dirty() ->
     assert log.flushed_offset_bytes == 2 * PAGE
 
 
-def test_an_append_wakes_the_flush_service_unless_it_flushes_at_a_timed_interval() -> None:
+def test_an_append_wakes_the_flush_service_only_if_timed_flushing_is_off() -> None:
     """flushCommitLogTimed: a wake-up per append costs the loop thread a thread switch."""
     log, clock = FakeLog(), ManualClock()
     timed, woken = flush_service(log, clock), flush_service(log, clock, timed=False)

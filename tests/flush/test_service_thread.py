@@ -44,7 +44,7 @@ def test_a_flush_thread_without_an_interval_runs_one_round_per_wakeup() -> None:
     assert thread.rounds == 3
 
 
-def test_several_wakeups_before_a_round_cause_one_round() -> None:
+def test_a_flush_thread_combines_several_pending_wakeups_into_one_run() -> None:
     thread = Counting()
     for _ in range(10):
         thread.wakeup()
@@ -92,7 +92,7 @@ def test_wakeups_from_many_threads_never_raise() -> None:
     assert not errors
 
 
-def test_stopping_a_flush_thread_interrupts_a_sleep_in_its_method_run_once() -> None:
+def test_stopping_a_flush_thread_interrupts_its_sleep() -> None:
     """A strategy that lets time pass in a round must not delay the stop by it."""
 
     class Pausing(Counting):
@@ -143,7 +143,7 @@ def test_only_flushes_that_advance_the_flushed_position_are_counted_as_syncs() -
     assert log.calls == [4, 4]
 
 
-def test_flushing_to_a_target_position_ends_at_the_first_flushed_position_beyond_that_target() -> None:
+def test_no_more_flush_calls_are_made_after_the_target_position_is_flushed() -> None:
     """A call ends one file; what is behind the target is for the next round, or a busy log would never be done."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 200, 300])

@@ -7,7 +7,7 @@ import pytest
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
 
-def test_returning_a_buffer_twice_or_a_buffer_that_was_not_borrowed_from_the_pool_raises_an_error() -> None:
+def test_returning_a_buffer_that_is_not_borrowed_from_the_pool_raises_an_error() -> None:
     """A buffer in the pool twice would be two files' buffer."""
     pool = AnonymousBufferPool(2, 4096)
     buffer = pool.borrow()

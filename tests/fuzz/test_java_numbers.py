@@ -58,7 +58,7 @@ def told(parse: Callable[[str], int], text: str) -> int | None:
 @given(texts)
 @settings(max_examples=examples(500))
 @example("0" * 5_000 + "7")
-def test_random_number_texts_are_parsed_as_by_javas_parse_int_and_parse_long(text: str) -> None:
+def test_parse_int_and_parse_long_give_the_same_results_as_java_for_random_texts(text: str) -> None:
     """Signs, scripts, zeros, ranges, and what Python takes beside them."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)

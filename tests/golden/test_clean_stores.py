@@ -245,7 +245,7 @@ def test_queries_by_key_and_time_return_what_the_java_broker_answered(
         store.close()
 
 
-def test_each_message_of_a_java_store_is_found_at_the_offsets_in_the_java_brokers_send_response(
+def test_each_message_in_a_java_store_is_found_by_the_message_id_that_the_java_broker_returned(
     load_golden: Any, tmp_path: Path
 ) -> None:
     """Clients keep the topic, queue and offset of the answer to find the message again."""

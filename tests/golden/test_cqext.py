@@ -77,7 +77,9 @@ def test_rebuilt_queues_and_extension_files_equal_those_of_rocketmq(golden: Any,
     assert snapshot(tmp_path, *FOLDERS) == before
 
 
-def test_rocketmqs_consumer_filter_file_is_written_back_unchanged(golden: Any, tmp_path: Path) -> None:
+def test_flintmq_reads_a_consumer_filter_file_of_rocketmq_and_writes_the_same_bytes(
+    golden: Any, tmp_path: Path
+) -> None:
     """A Java broker that takes the store back finds its file unchanged."""
     path = golden.unpack(tmp_path) / "config" / "consumerFilter.json"
     before = path.read_bytes()

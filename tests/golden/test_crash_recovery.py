@@ -233,9 +233,7 @@ def test_bytes_cut_from_the_log_are_kept_in_quarantine(crash: Any, name: str, tm
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_start_after_a_crash_recovery_needs_no_recovery_and_changes_no_byte(
-    crash: Any, name: str, tmp_path: Path
-) -> None:
+def test_the_second_start_after_a_crash_leaves_the_store_files_unchanged(crash: Any, name: str, tmp_path: Path) -> None:
     """A recovered store is a clean one: opened again, no byte of it changes."""
     root, _recovered = crashed(crash, name, tmp_path)
     crash.open(root).close()
@@ -247,7 +245,7 @@ def test_the_start_after_a_crash_recovery_needs_no_recovery_and_changes_no_byte(
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if not name.startswith("clean-flag")])
-def test_recovered_queues_and_index_equal_queues_and_index_rebuilt_from_the_whole_log(
+def test_crash_recovery_gives_the_same_queues_and_index_as_a_rebuild_from_the_whole_log(
     crash: Any, name: str, tmp_path: Path
 ) -> None:
     """Queues and index, byte for byte. A unit left behind would later speak of another record than the one it was made for.

@@ -408,7 +408,7 @@ def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
-def test_a_connection_stays_open_if_each_read_completes_one_frame_and_ends_inside_the_next(
+def test_a_connection_stays_open_if_each_read_completes_one_frame_and_starts_another_frame(
     configure: Any, connect: Any
 ) -> None:
     """A producer whose every read ends within a frame is the healthiest of all, however long it goes on."""

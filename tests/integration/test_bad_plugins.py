@@ -340,7 +340,7 @@ def test_a_failing_plugin_is_reported_by_name_and_switched_off_while_the_broker_
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
-def test_a_broker_refuses_sends_until_a_restart_if_a_plugin_dispatcher_that_cannot_be_skipped_fails(
+def test_the_broker_refuses_sends_until_a_restart_if_an_essential_dispatcher_has_failed(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
     """Messages that it missed must not be taken for stored, so sends are refused, with its name, until a restart."""

@@ -217,7 +217,7 @@ def test_a_returning_slave_removes_topics_and_groups_deleted_in_its_absence(pair
 
 
 @pytest.mark.slow
-def test_deleted_topics_and_groups_created_again_on_a_promoted_slave_begin_empty(
+def test_a_deleted_topic_is_empty_after_it_is_created_again_on_a_promoted_slave(
     pair: Pair, unexpected: list[str]
 ) -> None:
     """A group that went on at the offset of the one that was deleted would pass over messages."""

@@ -112,7 +112,7 @@ def test_a_delayed_message_of_a_deleted_topic_is_dropped_when_it_is_due(
     assert bench.dropped == 3
 
 
-def test_a_delayed_message_is_delivered_if_its_deleted_topic_is_created_again_before_it_is_due(bench: Bench) -> None:
+def test_a_delayed_message_is_delivered_if_its_deleted_topic_is_recreated_before_the_delay_ends(bench: Bench) -> None:
     """The name is all that a waiting message has; whoever makes the topic again before it is due has it delivered."""
     bench.create("again")
     assert bench.wire.send("again", b"later", queue_id=1, properties={"DELAY": "3"}).code == 0

@@ -117,7 +117,7 @@ def test_a_broker_refuses_sends_after_a_failed_background_sync_of_the_log(
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_an_awaited_put_raises_the_exception_refused_error_after_a_failed_sync_of_the_log(configure: Any) -> None:
+def test_an_awaited_put_raises_an_error_if_syncing_the_log_to_disk_fails(configure: Any) -> None:
     """In-process the same promise: the await raises, and the status says FENCED."""
 
     async def live() -> None:

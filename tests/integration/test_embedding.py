@@ -85,7 +85,7 @@ def loop_factories() -> list[Any]:
 
 @pytest.mark.parametrize("factory", loop_factories(), ids=lambda factory: "uvloop" if factory else "asyncio")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_embedded_servers_in_the_callers_event_loop_leave_no_resources_open(
+def test_embedded_servers_leave_no_resources_open_after_their_stop(
     configure: Any, tmp_path: Path, strategy: str, factory: Any, unexpected: list[str]
 ) -> None:
     """The promise of embedding, for every flush strategy and both event loops."""
@@ -165,7 +165,7 @@ def test_several_brokers_run_in_one_process(configure: Any, connect: Any, tmp_pa
 # put
 
 
-def test_an_in_process_put_spreads_messages_over_queues_and_returns_their_queue_offsets(configure: Any) -> None:
+def test_putting_messages_in_process_returns_the_queue_id_and_queue_offset_of_each_message(configure: Any) -> None:
     """An embedder needs what a producer is told: queue, offset, both ids."""
 
     async def live() -> None:

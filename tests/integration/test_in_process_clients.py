@@ -185,7 +185,7 @@ def test_the_first_in_process_send_creates_a_topic(configure: Any, live: Any, un
     live(configure(*ALONE), work)
 
 
-def test_requests_that_a_broker_sends_to_clients_reach_in_process_clients(
+def test_an_in_process_client_receives_requests_from_the_broker(
     configure: Any, live: Any, unexpected: list[str]
 ) -> None:
     """A broker itself sends checks of transactions, replies and changed offsets to clients."""
@@ -275,7 +275,7 @@ def test_a_held_in_process_pull_is_answered_when_a_message_arrives(
     live(configure(*ALONE), work)
 
 
-def test_long_bodies_sent_and_pulled_in_process_at_the_same_time_do_not_deadlock(
+def test_an_in_process_producer_can_send_many_large_messages_concurrently_without_a_deadlock(
     configure: Any, live: Any, unexpected: list[str]
 ) -> None:
     """More than the system's buffers between the two ends holds, both ways at once: nothing is lost, nothing stands still."""
@@ -407,7 +407,7 @@ def test_in_process_clients_of_a_stopped_broker_get_a_connect_error(configure: A
         producer.close()
 
 
-def test_stopping_a_broker_under_load_answers_or_fails_every_in_process_send(
+def test_no_send_of_an_in_process_client_hangs_when_the_broker_stops_under_load(
     configure: Any, live: Any, unexpected: list[str]
 ) -> None:
     """Acknowledged messages are stored after the stop, and no other send waits for its timeout."""

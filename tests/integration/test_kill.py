@@ -96,7 +96,7 @@ def test_a_broker_with_flush_real_time_loses_no_acknowledged_message_if_it_is_ki
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_log_is_valid_after_sigkill_ends_a_broker_with_commit_real_time(tmp_path: Path) -> None:
+def test_a_broker_with_a_transient_store_pool_has_a_valid_commit_log_after_sigkill(tmp_path: Path) -> None:
     """With a pool, a kill may lose uncommitted messages, but leaves no hole, duplicate or partial message."""
     kill_again_and_again(
         tmp_path / "store",

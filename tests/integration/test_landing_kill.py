@@ -48,7 +48,7 @@ def check(tmp_path: Path, strategy: str, engine: str, kills: int) -> None:
     assert not list(zone.rglob(".part-*"))
 
 
-def test_killing_a_broker_during_the_export_to_a_landing_zone_loses_and_repeats_no_message(tmp_path: Path) -> None:
+def test_each_message_is_exported_exactly_once_even_if_the_broker_is_killed_during_the_export(tmp_path: Path) -> None:
     """The broker dies, and a moment later its landing process: no gap, no overlap."""
     check(tmp_path, "flush_real_time", "process", 2)
 

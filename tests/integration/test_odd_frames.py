@@ -225,7 +225,7 @@ def served(running: flintmq.Broker) -> int:
 @given(headers(), st.sampled_from([0, 0, 0, 1, 1, 2, 255]), st.binary(max_size=20))
 @example(b"", 0, b"")
 @hypothesis_settings(max_examples=examples(300))
-def test_a_random_header_gets_at_most_one_answer_and_only_a_non_json_header_closes_the_connection(
+def test_a_frame_with_a_random_header_gets_at_most_one_answer(
     served: int, header: bytes, codec: int, body: bytes
 ) -> None:
     """Well framed bytes of any kind: at most one answer, and the next request on the connection is answered."""

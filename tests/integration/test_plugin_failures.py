@@ -183,7 +183,7 @@ def test_a_blocked_request_handler_in_a_thread_pool_does_not_delay_other_request
         assert names <= {"flintmq-reports-0", "flintmq-reports-1"}
 
 
-def test_async_request_handlers_registered_with_a_thread_pool_run_on_the_event_loop(
+def test_an_async_request_handler_of_a_plugin_runs_on_the_event_loop_of_the_broker(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     async def answers(request: Request) -> Response:
@@ -193,7 +193,7 @@ def test_async_request_handlers_registered_with_a_thread_pool_run_on_the_event_l
         assert connect(broker).ask(9001).remark == "flintmq-broker"
 
 
-def test_stopping_a_broker_logs_and_abandons_a_hanging_thread_of_a_request_handler_pool(
+def test_a_broker_stops_even_if_a_request_handler_never_returns(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     gate: threading.Event,
@@ -574,7 +574,7 @@ class FlushPlugin:
     ],
     ids=["none", "true", "coroutine", "raises", "exits"],
 )
-def test_a_send_fails_if_the_flush_service_of_a_plugin_returns_an_object_that_is_not_a_waiter(
+def test_a_send_fails_if_the_flush_service_of_a_plugin_returns_an_object_of_a_wrong_type(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], submit: Callable[[], Any], says: str
 ) -> None:
     """The sender is told, the plugin is named, and the broker goes on."""

@@ -276,7 +276,7 @@ TWINS = {
 
 
 @pytest.mark.parametrize("kind", TWINS)
-def test_the_qualified_name_suggested_for_an_ambiguous_plugin_name_selects_that_plugin(
+def test_the_error_about_an_ambiguous_plugin_name_suggests_a_working_name_for_each_plugin(
     kind: str, module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """The error is read, and what it says is written: as it stands there, and as ``plugins:`` names them."""

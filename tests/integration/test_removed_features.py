@@ -72,7 +72,7 @@ def test_a_setting_that_needs_a_missing_optional_feature_is_refused(key: str, co
     assert raised.value.key == key
 
 
-def test_a_name_server_without_the_acl_plugin_refuses_acl_enable(
+def test_a_name_server_without_the_acl_plugin_does_not_start_if_its_settings_enable_acl(
     configure: Callable[..., Any],
 ) -> None:
     """Its routes decide where clients send to."""

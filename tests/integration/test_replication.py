@@ -174,9 +174,7 @@ def test_a_master_reports_the_lag_of_its_slave_and_a_slave_reports_whether_repli
             eventually(lambda: not told(slave)["follows"], "the slave knows")
 
 
-def test_tables_of_topics_groups_and_consumer_offsets_are_replicated_to_the_slave(
-    tmp_path: Path, connect: Connect
-) -> None:
+def test_topics_and_groups_and_consumer_offsets_are_replicated_to_the_slave(tmp_path: Path, connect: Connect) -> None:
     """A slave that is promoted must know topics, groups and how far they have read."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)

@@ -210,7 +210,7 @@ def _resident_bytes() -> int:
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
-def test_one_message_wakes_100_of_a_hundred_thousand_held_pull_requests_within_50_ms(
+def test_a_message_wakes_the_pull_requests_of_its_queue_within_50_ms_if_100000_requests_are_held(
     configure: Callable[..., Any], unexpected: list[str]
 ) -> None:
     """A hundred groups wait at each of a thousand queues. A message wakes its hundred within 50 ms (median), one that waits

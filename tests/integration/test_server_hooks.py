@@ -269,7 +269,9 @@ def test_rpc_hooks_are_called_for_every_request_and_answer(configure: Configure)
     assert told_errors(broker) == {}
 
 
-def test_an_error_of_an_rpc_hook_before_a_request_refuses_that_request(configure: Configure, at: str) -> None:
+def test_a_request_is_refused_if_an_rpc_hook_raises_an_error_before_the_request_is_processed(
+    configure: Configure, at: str
+) -> None:
     """A refusal in its own words; anything else with a clear answer, counted for the plugin; others in the read go on."""
     watcher = Watcher()
     watcher.refuses = {
@@ -301,7 +303,7 @@ def test_a_send_refused_by_an_rpc_hook_is_not_stored(configure: Configure) -> No
         assert broker.state.store.watermarks.wrote == 0
 
 
-def test_rpc_hooks_can_change_answers_and_invalid_changes_of_an_answer_are_ignored(
+def test_a_client_receives_only_valid_changes_that_an_rpc_hook_makes_to_an_answer(
     configure: Configure, at: str
 ) -> None:
     """RocketMQ's hooks do both; an answer that could not be sent is sent as it was."""

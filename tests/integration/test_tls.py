@@ -125,7 +125,7 @@ def test_required_tls_refuses_plain_connections(
     asyncio.run(run())
 
 
-def test_disabled_tls_closes_a_connection_that_starts_a_handshake(
+def test_a_broker_without_tls_closes_a_connection_that_starts_a_tls_handshake(
     configure: Callable[..., Any], encrypted: Encrypted, pems: Path
 ) -> None:
     """Without a certificate there is no TLS, and a client that tries is told at once."""

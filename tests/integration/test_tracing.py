@@ -277,7 +277,7 @@ def test_each_message_of_a_batch_is_traced_separately(wire: Wire, collector: Col
         assert store.attributes["flintmq.log_position"] == deliver.attributes["flintmq.log_position"]
 
 
-def test_messages_without_a_traceparent_begin_a_trace_if_configured(
+def test_the_broker_begins_a_trace_for_a_sampled_message_without_a_traceparent(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Their consumers find the trace in the property, too; system topics begin none."""
@@ -356,7 +356,7 @@ def test_the_delivery_span_of_a_held_pull_begins_after_the_dispatch_span_ends(wi
     assert max(one.end_ns for one in named(spans, "dispatch")) <= named(spans, "deliver")[0].begin_ns
 
 
-def test_a_message_put_through_the_embedded_broker_object_has_no_acknowledge_span(
+def test_no_acknowledgment_span_is_created_for_a_message_from_the_program_that_embeds_the_broker(
     site: EmbeddedBroker, collector: Collector
 ) -> None:
     """Nobody is answered over a connection."""

@@ -49,7 +49,7 @@ def group(wire: Wire, name: str, value: object) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_java_broker_loads_topics_and_groups_saved_by_flintmq_after_requests_with_invalid_values(
+def test_a_java_broker_loads_a_store_of_flintmq_even_if_flintmq_received_invalid_values(
     peer: Peer, tmp_path: Path
 ) -> None:
     """It starts on the folder, and tells the same groups and topics as FlintMQ did."""

@@ -166,7 +166,7 @@ def test_a_broker_can_store_a_message_with_the_example_plugin_direct_flush(tmp_p
 
 
 @pytest.mark.usefixtures("installed")
-def test_queues_and_index_of_the_sqlite_example_survive_a_kill_of_the_broker(tmp_path: Path) -> None:
+def test_the_sqlite_example_plugin_finds_every_message_by_key_after_the_broker_was_killed(tmp_path: Path) -> None:
     """Messages are read, found by key and numbered on after a start, and the built-in folders stay empty."""
 
     def broker(name: str) -> flintmq.Broker:

@@ -24,7 +24,7 @@ def test_each_name_exported_by_the_protocol_package_is_the_same_object_as_in_its
     assert value is (sys.modules[home] if home.endswith(f".{name}") else getattr(sys.modules[home], name))
 
 
-def test_the_protocol_package_exports_the_same_names_to_type_checkers_and_at_run_time() -> None:
+def test_type_checkers_see_exactly_the_names_that_the_protocol_package_exports_at_run_time() -> None:
     """Type checkers read the imports; a program reads the table."""
     (checked,) = [one for one in ast.parse(SOURCE.read_text()).body if isinstance(one, ast.If)]
     homes = {

@@ -147,7 +147,7 @@ def test_recorded_commands_are_decoded_as_in_rocketmq_and_encoded_unchanged(gold
     assert count == 618
 
 
-def test_a_stream_of_all_recorded_frames_is_split_into_the_same_frames(golden_frames: Frames) -> None:
+def test_the_frame_decoder_finds_every_recorded_frame_in_one_concatenated_stream(golden_frames: Frames) -> None:
     """Pieces of a prime size cut through length fields, headers and bodies."""
     wires = [wire for _, _, wire in wire_frames(golden_frames)]
     stream = b"".join(wires)

@@ -81,7 +81,7 @@ def test_every_request_code_of_the_protocol_page_has_a_row_in_the_table_of_reque
     assert {number: name for number, name in found.items() if rows[number][0] != name} == {}
 
 
-def test_every_request_code_that_no_server_answers_is_listed_in_this_test_as_unanswered_on_purpose(
+def test_every_request_code_without_a_handler_is_in_the_list_of_intentionally_unsupported_codes(
     tool: ModuleType,
 ) -> None:
     """Each of these is so by decision: RocketMQ has no handler, clients answer it, or it is dangerous."""

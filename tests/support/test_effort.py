@@ -7,7 +7,7 @@ import pytest
 from flintmq.tests.support.effort import first
 
 
-def test_parametrized_cases_outside_the_default_selection_are_marked_slow_and_keep_their_order() -> None:
+def test_parametrized_cases_outside_the_default_selection_are_marked_slow() -> None:
     """In the order in which they were given, so that names of tests do not change."""
     found = first(["a", 2], ["a", ("b", 1), (2, "c"), "d"])
     assert [tuple(one.values) for one in found] == [("a",), ("b", 1), (2, "c"), ("d",)]
@@ -15,7 +15,7 @@ def test_parametrized_cases_outside_the_default_selection_are_marked_slow_and_ke
     assert slow == [[], ["slow"], [], ["slow"]]
 
 
-def test_choosing_a_nonexistent_test_case_to_run_by_default_raises_value_error() -> None:
+def test_a_nonexistent_default_test_case_raises_value_error() -> None:
     """Else a test whose only default case was renamed would run with ``--slow`` alone."""
     with pytest.raises(ValueError, match="'gone'"):
         first(["gone"], ["a"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.testing.choices import Choices, shrink
 
 
-def test_a_replay_repeats_all_recorded_random_choices_and_chooses_0_after_the_last_one() -> None:
+def test_a_replay_repeats_the_recorded_random_numbers_and_then_returns_zeros() -> None:
     first = Choices(3)
     made = [first.below(10) for _ in range(20)]
     again = Choices(recorded=first.made[:15])

@@ -117,7 +117,7 @@ def test_a_canceled_callback_does_not_run(bench: Bench) -> None:
     assert [name for name, _at_s in bench.done if name != "nobody"] == ["third", "fourth"]
 
 
-def test_advancing_the_virtual_clock_omits_periodic_checks_that_would_find_no_due_work(bench: Bench) -> None:
+def test_advancing_the_virtual_clock_skips_periodic_checks_while_no_work_is_due(bench: Bench) -> None:
     """A broker checks twenty times a second, so a day of two million checks would take too long."""
     due_s = [math.inf]
 

@@ -202,7 +202,7 @@ def test_a_broker_can_run_on_the_event_loop_of_a_test_if_another_thread_advances
     asyncio.run(main())
 
 
-def test_wait_for_messages_returns_the_messages_or_raises_timeout_error_with_the_number_found(
+def test_wait_for_messages_returns_the_expected_messages_or_raises_timeout_error(
     broker: EmbeddedBroker,
 ) -> None:
     """A program under test sends when it sends; one that never does must not hang the suite."""

@@ -200,7 +200,7 @@ def test_clients_cannot_reach_a_broker_until_its_network_cut_is_undone(
     assert found[-1] == b"after"
 
 
-def test_a_restarted_broker_keeps_its_messages_its_address_and_its_clients(
+def test_a_broker_keeps_its_address_and_its_messages_after_a_restart(
     broker: EmbeddedBroker, producer: Producer
 ) -> None:
     """A deployment restarts brokers in this way."""
@@ -251,7 +251,7 @@ def test_delayed_messages_are_delivered_on_time_despite_a_crash_or_a_network_cut
         clock.advance("1h")
 
 
-def test_reading_the_attribute_faults_raises_runtime_error_if_the_broker_was_created_without_faults(
+def test_fault_injection_raises_runtime_error_if_it_is_not_enabled_for_the_broker(
     tmp_path: Path,
 ) -> None:
     """A broker that was never entered must say so as well."""

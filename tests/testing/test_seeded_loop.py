@@ -72,7 +72,7 @@ def test_a_task_that_never_waits_raises_spinning_error() -> None:
         SeededLoop().run(spin())
 
 
-def test_asyncio_to_thread_runs_its_function_on_the_thread_of_the_seeded_loop() -> None:
+def test_a_seeded_event_loop_runs_functions_meant_for_other_threads_on_its_own_thread() -> None:
     async def call() -> int:
         return await asyncio.to_thread(threading.get_ident)
 
@@ -90,7 +90,7 @@ def test_an_exception_of_a_function_run_by_to_thread_is_raised_in_the_awaiting_t
         SeededLoop().run(call())
 
 
-def test_a_seeded_loop_records_errors_of_callbacks_and_unawaited_tasks() -> None:
+def test_a_seeded_event_loop_records_exceptions_in_callbacks_and_in_unawaited_tasks() -> None:
     async def fail() -> None:
         raise ValueError("forgotten")
 

@@ -186,7 +186,9 @@ def test_the_check_of_a_broker_service_states_the_rule_that_the_service_violates
 
 
 @pytest.mark.parametrize("make", [DelayService, RetentionService])
-def test_check_service_accepts_the_built_in_broker_services(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_the_delay_service_and_the_retention_service_pass_the_service_check(
+    tmp_path: Path, make: Callable[[Any], Any]
+) -> None:
     """The features of the broker must keep the rules that plugins have to keep, on a real store."""
     clock = ManualClock()
     config = BrokerConfig(store=StoreSection(path=str(tmp_path)))

@@ -126,7 +126,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Any, bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_cluster_sends_replicates_consumes_and_stops_on_a_single_event_loop(seed: int) -> None:
+def test_a_simulated_cluster_replicates_and_delivers_all_messages_on_one_event_loop(seed: int) -> None:
     cluster = Cluster(seed)
     cluster.simulation.run(cluster.main())
     assert cluster.is_stopped

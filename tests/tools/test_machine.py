@@ -59,7 +59,7 @@ def test_the_lint_check_accepts_code_without_calls_of_the_real_clock(machine: Mo
     assert machine.machine_reads(machine.Sources({"core/a.py": source})) == set()
 
 
-def test_the_check_of_simulated_code_allows_the_real_clock_in_clock_modules_and_unsimulated_code(
+def test_clock_modules_and_command_line_programs_may_read_the_real_clock(
     machine: ModuleType,
 ) -> None:
     source = "import time\nnow = time.time()"

@@ -22,7 +22,7 @@ def public_types() -> ModuleType:
     return importlib.import_module("public_types")
 
 
-def test_the_check_of_public_types_prints_why_it_was_skipped_if_node_js_is_missing(
+def test_the_check_of_public_types_prints_a_warning_if_node_js_is_missing(
     public_types: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A developer without Node.js can work, but must learn which check was not done."""

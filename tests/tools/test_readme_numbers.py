@@ -28,7 +28,7 @@ def run_with(numbers: ModuleType, factor: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_each_row_of_the_readme_table_shows_the_median_ratio_and_the_interval_of_that_ratio(
+def test_each_row_of_the_readme_table_shows_a_median_ratio_and_a_95_percent_interval(
     numbers: ModuleType,
 ) -> None:
     """One lucky run, as the README once had, is seen in neither."""

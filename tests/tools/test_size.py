@@ -31,7 +31,7 @@ ARCHITECTURE = (
 )
 
 
-def test_the_size_tool_counts_source_lines_and_oversized_files_and_modules_in_import_cycles(
+def test_the_size_tool_counts_the_files_and_the_lines_of_the_source_code(
     size: ModuleType,
 ) -> None:
     """Imports in functions count, and imports for type checkers do not."""

@@ -57,7 +57,7 @@ def test_the_first_client_of_every_soak_round_is_a_producer(soak_client: ModuleT
         assert sorted(dealt) == sorted(kind.name for kind in trial._kinds)
 
 
-def test_the_soak_test_reports_calls_that_end_too_late_and_undocumented_exceptions(
+def test_the_soak_test_reports_client_calls_that_raise_undocumented_exceptions_or_end_too_late(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both the asyncio and the blocking clients are checked; documented exceptions are no fault."""
@@ -183,7 +183,7 @@ def test_the_soak_test_reports_an_unfinished_task(soak_client: ModuleType, monke
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_soak_clients_cannot_reach_an_unrelated_broker_on_the_port_of_their_own_stopped_broker(
+def test_clients_of_a_stopped_broker_get_no_answer_if_another_server_listens_on_its_port(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

@@ -69,7 +69,8 @@ class Call:
 
 @attrs.frozen
 class Kind:
-    """A class of client, asynchronous or synchronous, with functions that make a client and choose its calls."""
+    """A class of client, asynchronous or synchronous. It has a function that makes a client, and a function that chooses the
+    next call of the client at random."""
 
     name: str
     is_waiting: bool

@@ -71,13 +71,13 @@ class SupportsTruncate(Protocol):
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Drop the data of all records at or behind a physical offset, and keep the data of earlier records. Called only on the
+        """Drop the data of all records at or after a physical offset, and keep the data of earlier records. Called only on the
         event loop's thread.
 
         Called each time the log is truncated, and at each start. At a start, this method is called before
         :meth:`SupportsCommitted.committed`, which returns the physical offset up to which the dispatcher has all records.
-        Usually, the physical offset is the end of the log, and no record lies behind it. If a start removes damage from the
-        middle of the log, an index builder gets the position of the damage, and the records behind it are dispatched again.
+        Usually, the physical offset is the end of the log, and no record lies after it. If a start removes damage from the
+        middle of the log, an index builder gets the position of the damage, and the records after it are dispatched again.
         """
         ...
 

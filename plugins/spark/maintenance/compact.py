@@ -143,8 +143,14 @@ def compact(
 
 
 def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the position of the newest message of each (topic, key) in the whole log, ascending. The results of the pieces are
-    merged one by one, so that only distinct keys are in memory."""
+    """Return the ascending positions of the messages that a compaction keeps: the newest message of each topic and key.
+
+    Each task has written its newest messages to a file. The files are merged one by one, so that only distinct keys are in
+    memory.
+
+    Args:
+        paths: the files of the tasks.
+    """
     import pyarrow as pa
     import pyarrow.feather as feather
 

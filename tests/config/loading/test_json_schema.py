@@ -357,7 +357,7 @@ def test_each_known_difference_between_the_json_schema_and_the_loader_has_an_exa
     assert (refusal(text) is None) is not taken
 
 
-def test_the_schema_allows_plugin_sections_only_at_the_top_level_and_in_the_section_flush() -> None:
+def test_the_schema_allows_plugin_sections_only_at_the_top_level_and_in_the_flush_section() -> None:
     """A plugin's section elsewhere cannot be written, so it is not offered."""
     schema = json_schema({"listen.mine": Target, "a.b": Target, "mine": Target})
     assert OPEN_SECTIONS == ("", "flush")

@@ -60,7 +60,7 @@ def test_every_setting_of_an_empty_configuration_has_its_default_value() -> None
         ("namesrv:\n  addresses: nohost", "broker.yaml:2: 'namesrv.addresses' must be a list of host:port"),
     ],
 )
-def test_configuration_errors_name_line_and_key(text: str, expected: str) -> None:
+def test_the_text_of_a_configuration_error_contains_the_line_number_and_the_key(text: str, expected: str) -> None:
     """The message is all an operator has."""
     assert str(error_of(text)).startswith(expected)
 
@@ -103,7 +103,7 @@ def test_rocketmqs_setting_names_are_accepted_at_the_top_level_and_in_sections()
     assert loaded.origins["pull.property_filter"].line == 1
 
 
-def test_flush_interval_commit_log_at_the_top_level_applies_with_and_without_transient_store_pool() -> None:
+def test_a_flush_interval_in_rocketmq_format_applies_with_or_without_a_transient_store_pool() -> None:
     """flushIntervalCommitLog counts with and without the transient store pool."""
     flush = load_text("flushIntervalCommitLog: 123\nflushCommitLogLeastPages: 7").config.flush
     assert (flush.flush_real_time.interval_ms, flush.commit_real_time.flush_interval_ms) == (123, 123)

@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import RecordingChannel
 
 
-def test_clients_receive_the_brokers_host_name_and_stored_records_contain_its_ip_address() -> None:
+def test_a_record_contains_the_ip_address_of_a_broker_that_advertises_a_host_name() -> None:
     """A record has four bytes for a host, and a container's name is not its address."""
     address = address_of("mq.example", 10911, "10.0.0.7", listening_port=20911)
     assert address.host_port == "mq.example:10911"
@@ -92,7 +92,7 @@ def test_the_name_server_returns_the_advertised_address_of_a_broker_in_routes_an
         assert routes.system_topics(viewpoint)[1] == wanted[0]
 
 
-def test_the_function_host_port_puts_ipv6_addresses_in_brackets() -> None:
+def test_ipv6_addresses_are_written_in_brackets_before_a_port() -> None:
     assert host_port("10.0.0.1", 1) == "10.0.0.1:1"
     assert host_port("fe80::1%eth0", 1) == "[fe80::1]:1"
     assert host_port("::ffff:10.0.0.1", "2") == "10.0.0.1:2"

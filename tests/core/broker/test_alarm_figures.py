@@ -31,7 +31,7 @@ def test_a_broker_runtime_info_without_an_alarms_entry_gives_no_alarms() -> None
 @pytest.mark.parametrize(
     "figure", ["", "[", "{}", '[{"id":"a.b"}]', '[{"id":1,"level":"warning","subject":"","message":""}]']
 )
-def test_a_malformed_alarms_entry_of_the_broker_runtime_info_is_an_error(figure: str) -> None:
+def test_reading_malformed_alarms_from_the_runtime_info_of_a_broker_raises_an_error(figure: str) -> None:
     """Not an empty list, which would say that all is well."""
     with pytest.raises(FlintError, match="'alarms' cannot be read"):
         alarms_of({"alarms": figure})

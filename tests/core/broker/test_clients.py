@@ -363,7 +363,7 @@ def test_broadcasting_consumers_may_share_a_client_id() -> None:
     assert list(consumers.shared_ids()) == []
 
 
-def test_a_reconnected_client_is_not_reported_as_sharing_its_id() -> None:
+def test_a_client_id_is_not_reported_as_used_twice_after_the_client_reconnected() -> None:
     """Its first connection is still open at this end, and silent."""
     clock = ManualClock()
     consumers = ConsumerTable(clock)
@@ -402,7 +402,7 @@ def test_the_size_of_subscriptions_is_limited_per_connection_and_over_all_connec
     assert (consumers._bytes, consumers._sizes, consumers._bytes_of, consumers._members) == (0, {}, {}, 0)
 
 
-def test_the_size_of_a_subscription_includes_every_field() -> None:
+def test_the_computed_memory_size_of_a_subscription_includes_all_of_its_fields() -> None:
     """Tags come as lists of their own, and need not be those of the expression."""
     plain = kept_bytes([T])
     assert kept_bytes([T, T]) == 2 * plain

@@ -85,7 +85,7 @@ def test_a_conflict_between_two_members_names_both_members() -> None:
     assert describe_conflicts(found) == "subscription to T: 'x' of b, nothing of a"
 
 
-def test_consume_from_where_may_differ_between_members_that_broadcast_or_pull() -> None:
+def test_group_members_may_start_at_different_offsets_if_they_pull_messages_or_use_broadcasting() -> None:
     """Who broadcasts keeps offsets of its own, and who pulls begins where it likes."""
     for more in ({"model": "BROADCASTING"}, {"kind": "CONSUME_ACTIVELY"}):
         assert find_conflicts({"a": member(("T", "*"), **more), "b": member(("T", "*"), start=FIRST, **more)}) == ()

@@ -21,7 +21,7 @@ def joined(group: ConsumerGroupInfo, client_id: str, *topics: SubscriptionData) 
     return channel
 
 
-def test_a_group_has_one_member_per_connection_and_repeated_heartbeats_add_none() -> None:
+def test_a_repeated_heartbeat_does_not_add_a_second_member_to_a_consumer_group() -> None:
     """Each new one starts a rebalance of the whole group; a heartbeat must not."""
     group = ConsumerGroupInfo("g")
     channel = joined(group, "one", subscription("T"))
@@ -100,7 +100,7 @@ def test_the_revision_of_a_consumer_group_grows_only_if_its_subscriptions_change
     assert group.revision == before + 2
 
 
-def test_a_consumer_group_is_broadcasting_if_its_message_model_is_broadcasting() -> None:
+def test_the_message_model_determines_whether_a_consumer_group_is_broadcasting() -> None:
     """Its consumers keep their own offsets."""
     group = ConsumerGroupInfo("g")
     assert not group.is_broadcasting

@@ -40,7 +40,7 @@ def test_delivery_positions_can_be_saved_immediately_if_the_whole_log_is_on_disk
     assert positions.ready(2) == 2
 
 
-def test_delivery_positions_that_waited_for_a_log_flush_never_replace_newer_saved_positions() -> None:
+def test_saved_delivery_positions_are_never_replaced_with_older_delivery_positions() -> None:
     """Older positions must not be written over newer ones."""
     log = Log(100, 40)
     positions = DurablePositions[int](log)

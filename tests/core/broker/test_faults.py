@@ -63,7 +63,7 @@ def test_a_refused_send_is_logged_once_and_raises_an_alarm_until_a_send_is_store
     assert not watched.faults.are_some
 
 
-def test_pauses_between_the_log_lines_about_a_lasting_fault_grow(watched: Watched) -> None:
+def test_a_lasting_fault_is_logged_at_growing_intervals(watched: Watched) -> None:
     """Half an hour of refusals is a handful of lines, and the newest has the count."""
     said = []
     for second in range(1_800):
@@ -85,7 +85,7 @@ def test_a_single_alarm_stays_raised_while_refused_and_successful_sends_alternat
     assert watched.alarms() == [], "the last send was taken"
 
 
-def test_log_lines_about_a_fault_stay_far_apart_if_the_fault_recurs_within_seconds(watched: Watched) -> None:
+def test_a_fault_that_recurs_every_few_seconds_is_not_logged_every_time(watched: Watched) -> None:
     """A disk at its limit: full, free and full again each few seconds."""
     for _ in range(12):
         watched.faults.refused(refusal("store.disk_full"))

@@ -38,7 +38,7 @@ def test_runtime_info_omits_the_values_of_a_plugin_that_raises_an_exception() ->
     assert part.errors == 2
 
 
-def test_an_error_of_a_built_in_source_of_runtime_figures_is_raised() -> None:
+def test_reading_the_runtime_figures_raises_an_error_if_a_built_in_source_of_figures_fails() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(fail)
     with pytest.raises(ValueError, match="no figures today"):

@@ -170,7 +170,7 @@ def test_the_callback_that_resumes_a_held_pull_can_hold_the_pull_again() -> None
 
 
 @pytest.mark.parametrize("key", ["held_max", "held_per_connection_max"])
-def test_the_refusal_of_held_pulls_beyond_a_limit_names_the_setting_of_that_limit(key: str) -> None:
+def test_the_error_for_too_many_held_pulls_contains_the_name_of_the_exceeded_setting(key: str) -> None:
     """One connection must not take the place of all others; who is refused is not told that nothing was found, because
     then it would ask again at once."""
     held = Held(**{key: 2})
@@ -253,7 +253,7 @@ def test_the_size_of_a_held_pull_request_includes_body_header_fields_and_filter_
     assert weigh(subscription=100 * long) == 101
 
 
-def test_a_held_pull_for_any_queue_of_a_topic_is_woken_once_by_a_message_in_one_of_the_queues() -> None:
+def test_a_message_in_any_queue_wakes_a_pull_that_is_held_for_the_whole_topic() -> None:
     """Once; by no arrival in another topic, and beside the pulls of the queue itself."""
     held = Held()
     waits, other, pull = held.hold(0, queue_id=ANY_QUEUE), held.hold(0, queue_id=ANY_QUEUE), held.hold(7, queue_id=3)
@@ -264,7 +264,7 @@ def test_a_held_pull_for_any_queue_of_a_topic_is_woken_once_by_a_message_in_one_
     assert len(held.service) == 0
 
 
-def test_a_held_pull_for_any_queue_of_a_topic_is_woken_by_records_that_are_read_in_bulk() -> None:
+def test_a_held_pull_for_any_queue_of_a_topic_is_woken_by_a_batch_of_new_records() -> None:
     """A slave's copy of the log arrives so."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -275,7 +275,7 @@ def test_a_held_pull_for_any_queue_of_a_topic_is_woken_by_records_that_are_read_
     assert held.resumed == [waits]
 
 
-def test_a_held_pull_for_any_queue_of_a_topic_is_woken_only_by_messages_that_match_its_filter() -> None:
+def test_a_pull_held_for_all_queues_of_a_topic_is_woken_only_by_messages_that_match_its_filter() -> None:
     held = Held()
     waits = held.hold(0, queue_id=ANY_QUEUE, message_filter=tag_filter("A", frozenset({7})))
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0, tags_code=8)])) == 0
@@ -283,7 +283,7 @@ def test_a_held_pull_for_any_queue_of_a_topic_is_woken_only_by_messages_that_mat
     assert held.resumed == [waits]
 
 
-def test_the_periodic_check_wakes_a_pull_that_waits_on_all_queues_of_a_topic_if_a_message_arrives() -> None:
+def test_the_periodic_check_wakes_a_held_pull_for_any_queue_of_a_topic_after_a_message_arrives() -> None:
     """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
@@ -305,7 +305,7 @@ def test_a_canceled_pull_is_not_resumed_when_a_message_arrives() -> None:
     assert held.resumed == []
 
 
-def test_a_held_pull_without_a_connection_counts_only_against_the_total_limit() -> None:
+def test_the_limit_per_connection_does_not_apply_to_a_held_pull_that_has_no_connection() -> None:
     """It belongs to no connection: closing one does not drop it, a stop resumes it."""
     held = Held(held_max=4, held_per_connection_max=1)
     held.channel = None  # type: ignore[assignment]

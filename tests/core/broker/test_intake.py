@@ -91,7 +91,7 @@ def test_messages_are_stored_without_the_wait_property_and_with_the_cluster_prop
         assert message.properties.get("CLUSTER") == "DefaultCluster"
 
 
-def test_a_negative_queue_id_gets_a_random_queue_and_an_unknown_queue_is_refused() -> None:
+def test_a_negative_queue_id_selects_a_random_queue() -> None:
     """A negative queue id means any; one that is not there is refused."""
     intake = Intake()
     assert intake.single(queue_id=-1).queue_id == 3
@@ -133,7 +133,7 @@ class Redirect:
         return True
 
 
-def test_a_plugins_step_for_incoming_messages_gets_only_messages_with_the_declared_properties_or_topics() -> None:
+def test_a_plugin_is_called_only_for_incoming_messages_with_a_property_or_topic_that_it_declared() -> None:
     """The rule must also hold for a property string that was seen before, as producers repeat theirs."""
     step = Redirect()
     intake = Intake(step)

@@ -65,7 +65,7 @@ def test_a_truncated_or_damaged_registrations_file_is_refused(raw: bytes) -> Non
         decode_kept(raw)
 
 
-def test_a_registrations_file_with_more_entries_than_clients_may_register_is_refused(
+def test_a_registrations_file_is_refused_if_it_has_more_entries_than_the_broker_allows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file that somebody wrote by hand must not take all memory."""

@@ -157,7 +157,7 @@ def test_the_concatenated_pieces_of_the_encoded_offset_table_are_a_valid_json_bo
     assert again.to_wire() == offsets.to_wire()
 
 
-def test_the_set_of_topics_of_a_group_is_updated_by_every_change_of_the_groups_offsets() -> None:
+def test_the_topics_of_a_group_are_updated_by_every_change_of_its_consumer_offsets() -> None:
     """A group that is deleted is not looked for in a hundred thousand topics."""
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 1)
@@ -177,7 +177,7 @@ def test_the_set_of_topics_of_a_group_is_updated_by_every_change_of_the_groups_o
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])
-def test_the_offset_file_written_in_pieces_has_the_text_that_rocketmq_writes(count: int) -> None:
+def test_writing_the_offset_file_in_pieces_gives_the_same_text_as_writing_it_at_once(count: int) -> None:
     """RocketMQ reads it after a stop."""
     offsets = ConsumerOffsetManager()
     for number in range(count):
@@ -202,7 +202,7 @@ def test_a_removal_of_consumer_offsets_survives_a_kill_before_the_next_write_of_
     assert again.is_dirty is False or again.persist()
 
 
-def test_a_removal_of_offsets_during_a_write_of_the_offset_file_is_not_undone(
+def test_consumer_offsets_stay_removed_if_their_topic_is_deleted_while_the_offset_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that is being written may have the offsets still."""

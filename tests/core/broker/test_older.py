@@ -82,7 +82,7 @@ def shown(pulled: Found | Empty) -> tuple[str, int, list[bytes]]:
     return pulled.status, pulled.next_queue_offset, [one.body for one in messages]
 
 
-def test_a_pull_below_the_minimum_offset_gets_messages_from_a_plugins_archive_of_deleted_messages(
+def test_a_pull_below_the_minimum_offset_gets_deleted_messages_from_the_archive_of_a_plugin(
     tmp_path: Path,
 ) -> None:
     """They count as delivered; the next pull continues behind them, and one at the minimum reads the log."""
@@ -108,7 +108,7 @@ def test_the_filter_of_a_pull_applies_to_messages_from_an_archive_of_deleted_mes
     run(tmp_path, copy, live)
 
 
-def test_a_pull_is_held_while_an_archive_of_deleted_messages_fetches_records(tmp_path: Path) -> None:
+def test_a_pull_of_archived_messages_is_held_until_the_messages_have_been_fetched(tmp_path: Path) -> None:
     """It is held like a pull at the end of a queue, and the service wakes it."""
     copy, woken = Copy(), list[HeldPull]()
 
@@ -125,7 +125,9 @@ def test_a_pull_is_held_while_an_archive_of_deleted_messages_fetches_records(tmp
     run(tmp_path, copy, live)
 
 
-def test_a_pull_gets_offset_too_small_if_the_archive_of_deleted_messages_lacks_the_messages(tmp_path: Path) -> None:
+def test_a_pull_of_deleted_messages_returns_the_minimum_offset_if_the_archive_lacks_the_messages(
+    tmp_path: Path,
+) -> None:
     """None means that the copy begins later: the group continues at the minimum, as without the service."""
     copy = Copy()
 

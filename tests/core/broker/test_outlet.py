@@ -131,7 +131,7 @@ def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
         ({"expression": "A"}, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 2, False),
     ],
 )
-def test_a_pull_without_messages_returns_the_next_offset_and_whether_long_polling_is_allowed(
+def test_a_pull_response_without_messages_contains_the_next_queue_offset_to_pull(
     at: Outlet, fields: dict[str, Any], code: int, status: str, next_offset: int, may_wait: bool
 ) -> None:
     """A wait is worth it only if nothing is there yet."""
@@ -290,7 +290,7 @@ def test_a_pull_with_an_invalid_expression_is_refused(
 # --- the slave policy ---
 
 
-def test_a_slave_refuses_pulls_while_its_master_is_registered_unless_slave_reads_are_enabled(
+def test_a_slave_refuses_pulls_if_slave_reads_are_disabled_and_its_master_is_registered(
     at: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer pulls again from the same offset, of the master; nothing is skipped, counted or stored."""
@@ -343,7 +343,7 @@ def test_a_pull_without_an_expression_uses_the_subscription_of_its_group(at: Out
 # --- what is not there any more ---
 
 
-def test_a_pull_beyond_the_end_of_the_queue_stores_rocketmqs_offset_moved_event(at: Outlet) -> None:
+def test_the_broker_stores_an_offset_moved_event_after_a_pull_beyond_the_end_of_a_queue(at: Outlet) -> None:
     """One in ten seconds for the same question of the same group; with ``compat: strict`` one for each pull."""
     at.put("one")
     at.pull(queue_offset=9)
@@ -367,7 +367,7 @@ def test_a_pull_beyond_the_end_of_the_queue_stores_rocketmqs_offset_moved_event(
     assert len(at.events()) == 5
 
 
-def test_a_pull_is_answered_even_if_its_offset_moved_event_cannot_be_stored(
+def test_a_pull_at_an_invalid_offset_is_answered_even_if_an_event_about_the_pull_cannot_be_stored(
     at: Outlet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk is no reason to leave a consumer at an offset that is not there."""

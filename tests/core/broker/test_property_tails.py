@@ -150,7 +150,7 @@ class TestWhatStrangersCanMakeItRemember:
         assert len(tails) <= property_tails.TAILS_MAX
         assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
-    def test_the_end_of_a_property_string_is_not_cached_if_the_end_is_too_long(self) -> None:
+    def test_the_properties_after_the_unique_key_are_not_cached_if_their_text_is_too_long(self) -> None:
         tails, _ = self.tails()
         text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
@@ -164,7 +164,7 @@ class TestWhatStrangersCanMakeItRemember:
         assert len(learnt) < 200
 
 
-def test_the_fast_and_the_general_append_loop_give_equal_log_bytes_and_dispatch_requests(tmp_path: Path) -> None:
+def test_the_fast_append_loop_writes_the_same_log_bytes_as_the_general_append_loop(tmp_path: Path) -> None:
     """One loop for nearly all messages, another for the rest: what lies in the log is the same, and what dispatchers are handed
     is what they would read there.
 

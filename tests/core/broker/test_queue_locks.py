@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 
 
-def test_queue_locks_are_acquired_renewed_and_released_per_group_and_client() -> None:
+def test_only_one_client_of_a_group_can_lock_a_queue_at_a_time() -> None:
     locks = RebalanceLockManager(ManualClock())
     assert locks.lock_batch("g", [Q0], "a") == [Q0]
     assert locks.lock_batch("g", [Q0, Q1, Q1], "b") == [Q1]

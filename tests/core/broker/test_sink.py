@@ -80,7 +80,7 @@ def test_messages_appended_together_are_all_stored_or_all_refused(tmp_path: Path
         assert stats.put_messages == 2
 
 
-def test_plugins_are_notified_whether_each_message_was_stored_or_refused(tmp_path: Path) -> None:
+def test_plugins_are_notified_of_each_stored_message_and_each_refused_message(tmp_path: Path) -> None:
     """Messages that were refused together must each be reported, too."""
     told: list[StoredMessages] = []
     followers = Followers()

@@ -78,7 +78,7 @@ def test_delayed_messages_are_counted_per_level(stats: BrokerStats, clock: Manua
     assert minute(stats, clock, "QUEUE_PUT_SIZE", "SCHEDULE_TOPIC_XXXX@3")[0] == 120
 
 
-def test_delivered_delayed_messages_are_counted_for_a_group_named_schedule_consumer(
+def test_each_delivery_of_a_delayed_message_is_counted_for_the_group_named_schedule_consumer(
     stats: BrokerStats, clock: ManualClock
 ) -> None:
     """RocketMQ shows delayed messages that were delivered under a group of their own."""

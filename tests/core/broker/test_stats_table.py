@@ -158,6 +158,6 @@ def test_the_counters_of_a_new_topic_and_its_group_take_less_than_3_kb() -> None
 
 
 @pytest.mark.slow
-def test_the_counters_of_a_topic_and_group_used_all_day_take_less_than_9_kb() -> None:
+def test_the_counters_of_a_topic_and_its_group_take_less_than_9_kb_after_a_day_of_use() -> None:
     """It was beyond 40 KB."""
     assert _used_by(20, 60) < 9_000

@@ -283,7 +283,7 @@ def test_topics_with_invalid_numbers_of_queues_are_refused() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "  ", "bad topic", "a@b", "../x", "ü", "x" * 128, "a\n"])
-def test_invalid_topic_names_are_refused_with_rocketmqs_remark(topic: str) -> None:
+def test_invalid_topic_names_are_refused_with_the_same_remark_as_in_rocketmq(topic: str) -> None:
     with pytest.raises(RefusedError, match=r"^The specified topic ") as caught:
         names.check_topic_name(topic)
     assert caught.value.code == ResponseCode.SYSTEM_ERROR
@@ -330,7 +330,7 @@ def test_the_number_of_topics_that_clients_can_create_is_bounded() -> None:
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics
 
 
-def test_deletion_callbacks_run_for_topics_that_are_deleted_or_missing_in_the_masters_topic_table() -> None:
+def test_a_slave_runs_the_deletion_callbacks_for_topics_that_are_missing_on_its_master() -> None:
     """Others remember something of each topic: counters, offsets, filters. A slave's topics leave when its master's do."""
     topics = manager()
     gone: list[str] = []

@@ -91,7 +91,7 @@ def test_a_sync_of_a_config_journal_makes_both_of_its_files_durable() -> None:
     assert sorted(map(str, ConfigJournal(PATH, left).read())) == sorted(map(str, ADDITIONS[:2]))
 
 
-def test_a_journal_sync_makes_entries_appended_by_a_previous_process_durable() -> None:
+def test_a_sync_of_the_journal_also_flushes_entries_that_a_previous_process_appended() -> None:
     """A change that is asked for again, and that is found done, is acknowledged: it must be as durable as any."""
     disk = SimulatedDisk()
     ConfigJournal(PATH, disk).append(ADDITIONS[0])

@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Words:
     return words
 
 
-def test_table_entries_that_only_the_journal_file_contains_survive_a_restart(tmp_path: Path) -> None:
+def test_table_entries_survive_a_restart_if_only_the_journal_file_contains_them(tmp_path: Path) -> None:
     """A broker that is killed behind a thousand new topics finds them again."""
     words = Words(tmp_path)
     assert not words.load()

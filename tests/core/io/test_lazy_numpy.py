@@ -17,7 +17,7 @@ def test_importing_the_broker_does_not_import_numpy() -> None:
     assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
-def test_the_first_check_whether_numpy_is_imported_starts_the_import_in_a_background_thread() -> None:
+def test_numpy_is_imported_only_once_and_in_a_background_thread() -> None:
     program = """
 import threading
 from flintmq.core.io import lazy_numpy

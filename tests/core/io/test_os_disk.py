@@ -34,7 +34,7 @@ def test_a_process_cannot_lock_the_same_file_twice(tmp_path: Path) -> None:
     FileLock(path).release()
 
 
-def test_a_symbolic_link_to_a_locked_file_is_locked(tmp_path: Path) -> None:
+def test_a_file_that_is_already_locked_cannot_be_locked_through_a_symbolic_link(tmp_path: Path) -> None:
     """A store that is reached by a link is the same store."""
     path = tmp_path / "lock"
     lock = FileLock(path)

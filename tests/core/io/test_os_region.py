@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_created_for_lack_of_file_descriptors_leaves_nothi
     region.close()
 
 
-def test_mapping_a_file_beyond_the_systems_limit_of_memory_maps_raises_store_exhausted_error(
+def test_map_file_raises_store_exhausted_error_if_the_system_allows_no_more_memory_maps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ENOMEM of a map is vm.max_map_count: the disk is well, and the next file may fit."""
@@ -151,7 +151,7 @@ def test_syncing_a_closed_memory_map_raises_value_error(tmp_path: Path) -> None:
         sync_map(mapped)
 
 
-def test_a_mapped_file_keeps_its_descriptor_if_the_system_refuses_anonymous_memory_maps(tmp_path: Path) -> None:
+def test_a_file_is_mapped_even_if_the_system_refuses_anonymous_memory_maps(tmp_path: Path) -> None:
     """Under a limit of data (as under vm.overcommit_memory=2) the anonymous map is refused; the file's own never is."""
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -188,7 +188,7 @@ def random_parts(path: Path) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
-def test_kernel_read_ahead_is_off_only_for_the_most_recently_allocated_region_of_a_mapped_file(
+def test_kernel_readahead_is_disabled_only_for_the_last_allocated_region_of_a_mapped_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
@@ -208,7 +208,7 @@ def test_kernel_read_ahead_is_off_only_for_the_most_recently_allocated_region_of
     again.close()
 
 
-def test_two_concurrent_syncs_of_a_new_file_both_sync_its_parent_folders_before_they_return(
+def test_the_parent_folders_of_a_new_file_are_synced_by_each_of_two_concurrent_sync_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that comes second must neither fail nor come back before the file's name is on disk."""

@@ -60,7 +60,7 @@ def test_a_repeating_thread_calls_its_function_until_the_thread_is_ended() -> No
     assert not called.acquire(blocking=False)
 
 
-def test_daemon_thread_creates_a_named_daemon_thread_without_starting_the_thread() -> None:
+def test_a_newly_created_daemon_thread_has_the_given_name_but_is_not_started() -> None:
     done = threading.Event()
     thread = daemon_thread(done.set, "test-thread")
     assert (thread.name, thread.daemon, done.is_set()) == ("test-thread", True, False)

@@ -18,7 +18,7 @@ def part(most: int = 3, owner: PluginOrigin = MINE, *, optional: bool = True, pr
     return Failures(most).of(owner, "flintmq_services", "service 'mine'", optional=optional, provoked=provoked)
 
 
-def test_a_plugins_service_is_switched_off_permanently_when_it_reaches_the_failure_limit() -> None:
+def test_a_service_of_a_plugin_is_disabled_after_it_reaches_its_failure_limit() -> None:
     made = part(2)
     made.failed(ValueError("no"), "tick")
     assert not made.why_off
@@ -85,7 +85,7 @@ def test_the_number_of_distinct_failures_that_are_logged_is_bounded(caplog: pyte
     assert failures.errors(MINE) == 3_000
 
 
-def test_an_error_raised_through_two_plugins_is_counted_only_for_the_plugin_that_raised_it() -> None:
+def test_an_error_is_counted_for_the_plugin_that_raised_it_and_not_for_the_calling_plugin() -> None:
     """An index builder raises through the dispatcher that calls it."""
     failures, error = Failures(), ValueError("no")
     failures.of(MINE, "a", "index builder 'mine'").failed(error, raised_on=True)
@@ -93,13 +93,13 @@ def test_an_error_raised_through_two_plugins_is_counted_only_for_the_plugin_that
     assert (failures.errors(MINE), failures.errors(BUILT_IN)) == (1, 0)
 
 
-def test_the_text_of_an_error_marked_as_secret_is_replaced_by_the_error_type() -> None:
+def test_only_the_type_of_an_error_is_recorded_if_the_error_is_marked_as_secret() -> None:
     made = part()
     made.failed(ValueError("password"), is_secret=True)
     assert made._failures.last_error(MINE) == "service 'mine': ValueError"
 
 
-def test_an_error_of_a_plugin_even_a_system_exit_is_counted_and_not_raised() -> None:
+def test_a_system_exit_raised_by_a_plugin_is_counted_as_an_error_and_suppressed() -> None:
     made = part()
     with made.counting("tick"):
         raise SystemExit(3)
@@ -124,7 +124,7 @@ def test_tasks_started_while_a_plugin_creates_an_object_are_attributed_to_this_p
     assert asyncio.run(make()) == calling
 
 
-def test_an_error_raised_while_an_object_of_a_plugin_is_created_is_recorded_and_raised_again() -> None:
+def test_an_error_during_the_creation_of_a_plugin_object_is_recorded_and_reaches_the_caller() -> None:
     made = part()
     with pytest.raises(KeyError), made.making():
         raise KeyError("settings")

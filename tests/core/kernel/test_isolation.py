@@ -53,7 +53,7 @@ class Builder:
         raise OSError("close")
 
 
-def test_a_failure_of_a_plugins_index_builder_is_counted_only_once_as_an_error_of_the_plugin(part: Part) -> None:
+def test_a_failure_of_an_index_builder_adds_only_one_error_to_the_error_count_of_its_plugin(part: Part) -> None:
     """The dispatcher `index` calls the index builder: one failure, not two."""
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     IsolatedDispatcher(builder, part, essential=False).dispatch(sample_batch(0))

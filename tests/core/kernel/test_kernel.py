@@ -99,7 +99,7 @@ def test_built_in_plugins_are_loaded_without_configuration() -> None:
     assert filter_factory(kernel, "TAG")("*", frozenset()).matches_tags_code(7)
 
 
-def test_a_plugins_dispatcher_replaces_the_built_in_dispatcher_of_the_same_name(make_module: MakeModule) -> None:
+def test_the_dispatcher_of_a_plugin_replaces_the_built_in_dispatcher_of_the_same_name(make_module: MakeModule) -> None:
     """One line of YAML replaces a part of the broker: that is what the framework is for."""
     module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
     kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
@@ -132,7 +132,7 @@ def test_dispatchers_with_the_same_name_in_two_plugins_require_a_qualified_name(
     assert kernel.registries.dispatchers.pick(f"{second}.Plugin/two").owner.name == f"{second}.Plugin"
 
 
-def test_the_error_about_an_unknown_dispatcher_flush_strategy_or_authenticator_suggests_a_similar_name() -> None:
+def test_the_error_about_a_misspelled_dispatcher_or_flush_strategy_suggests_the_correct_name() -> None:
     kernel = assemble()
     with pytest.raises(PluginError, match=r"'consum_queue' \(dispatchers\); did you mean 'consume_queue'\?"):
         kernel.registries.dispatchers.pick("consum_queue")

@@ -73,7 +73,7 @@ def methods_of(*protocols: type) -> dict[str, Any]:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_checks_of_plugin_objects_require_exactly_the_methods_of_the_plugin_interface_classes(
+def test_the_required_methods_of_a_plugin_object_are_the_methods_of_its_interface(
     shape: Shape, needed: type, optional: tuple[type, ...]
 ) -> None:
     assert dict(shape.methods) == methods_of(needed)

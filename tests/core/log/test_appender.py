@@ -69,7 +69,7 @@ def test_a_record_that_leaves_just_enough_bytes_for_a_blank_record_stays_in_the_
         assert one(store, message()).commit_log_offset_bytes == FILE_BYTES
 
 
-def test_the_messages_of_a_batch_are_stored_adjacent_with_consecutive_queue_offsets(tmp_path: Path) -> None:
+def test_messages_of_a_batch_are_adjacent_in_the_log_and_have_consecutive_queue_offsets(tmp_path: Path) -> None:
     """RocketMQ's clients compute the members' ids from the first."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - 400))
@@ -234,7 +234,7 @@ def test_no_message_of_a_batch_is_stored_if_a_property_of_one_message_cannot_be_
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_the_message_property_wait_does_not_change_whether_a_message_is_flushed_to_disk(tmp_path: Path) -> None:
+def test_a_message_is_flushed_to_disk_although_its_wait_property_is_false(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED
@@ -243,7 +243,7 @@ def test_the_message_property_wait_does_not_change_whether_a_message_is_flushed_
     assert snapshot(tmp_path / "a", "commitlog") == snapshot(tmp_path / "b", "commitlog")
 
 
-def test_records_with_the_transaction_flag_prepared_or_rollback_take_no_queue_offset(tmp_path: Path) -> None:
+def test_a_record_of_a_prepared_or_rolled_back_transaction_gets_no_queue_offset(tmp_path: Path) -> None:
     """Stores of brokers before 4.3 hold such records; they enter no queue.
 
     See docs/internals/store-format.md, Commit log record.

@@ -22,7 +22,7 @@ def filled(store: MessageStore) -> tuple[LogReader, list[int]]:
     return store.commit_log, [result.commit_log_offset_bytes for result in results]  # type: ignore[union-attr]
 
 
-def test_reading_dispatch_requests_continues_across_the_ends_of_log_files(tmp_path: Path) -> None:
+def test_the_log_reader_returns_the_dispatch_requests_of_all_log_files(tmp_path: Path) -> None:
     """A blank lies between the last record of a file and the first one of the next."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)

@@ -70,7 +70,7 @@ def test_the_numpy_type_of_a_record_header_has_the_field_offsets_of_the_store_fo
     assert {name: kind.fields[name][1] for name in kind.names} == HEAD_AT
 
 
-def test_the_length_field_of_each_variable_length_record_field_comes_before_that_field() -> None:
+def test_each_record_field_of_variable_length_comes_after_its_length_field() -> None:
     """A field of bytes names the one that says how long it is, and that one lies before it."""
     names = [field.name for field in FIELDS]
     for at, field in enumerate(FIELDS):

@@ -123,7 +123,7 @@ def test_an_encoded_record_is_decoded_unchanged(item: Placed, before: bytes, aft
     assert store_timestamp_at(memoryview(before + raw), len(before)) == item.store_timestamp_ms
 
 
-def test_the_record_of_an_empty_message_has_the_minimum_record_size_plus_its_topic_length() -> None:
+def test_the_record_size_of_an_empty_message_is_the_minimum_plus_the_length_of_its_topic() -> None:
     assert len(EMPTY.encode()) == rec.RECORD_MIN_BYTES + len(EMPTY.message.topic)
 
 
@@ -252,7 +252,7 @@ def lying(topic: bytes, properties: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("topic", "properties"), [(b"T", b"p" * 32_768), (b"T", b"p" * 65_535), (b"t" * 128, b"")])
-def test_a_record_with_a_topic_or_properties_length_that_java_reads_as_negative_is_refused(
+def test_a_record_is_refused_if_java_would_read_one_of_its_length_fields_as_negative(
     topic: bytes, properties: bytes
 ) -> None:
     """Our own readers must see what ends other readers' logs."""
@@ -277,7 +277,7 @@ def test_the_ipv6_bits_of_sys_flag_are_set_from_the_addresses_of_born_host_and_s
         assert (record.born_host, record.store_host, record.body) == (born, V4, b"x")
 
 
-def test_the_blank_at_the_end_of_a_log_file_begins_with_its_size_and_rocketmqs_magic_code() -> None:
+def test_a_blank_record_begins_with_its_own_size_and_rocketmqs_magic_code_for_blanks() -> None:
     assert encode_blank(9) == struct.pack(">II", 9, 0xCBD43194)
     with pytest.raises(RecordError, match="magic"):
         decode_record(encode_blank(200) + bytes(192))

@@ -59,7 +59,7 @@ def test_dispatch_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path)
         assert list(one.requests_of({("B", 1)})) == requests[1:6]
 
 
-def test_a_record_batch_of_single_messages_returns_their_dispatch_requests_without_copying() -> None:
+def test_a_batch_of_records_returns_its_list_of_dispatch_requests_without_copying_the_list() -> None:
     """Dispatchers must not take the slower path of batch sends for single records."""
     requests = sample_requests(3)
     one = RecordBatch.of_units(requests)

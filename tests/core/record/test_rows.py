@@ -8,7 +8,7 @@ from flintmq.core.record.rows import rows_struct
 
 
 @pytest.mark.parametrize("rows", [1, 2, 64, 65, 4_096])
-def test_one_struct_packs_the_fields_of_many_rows_without_padding(rows: int) -> None:
+def test_no_padding_is_inserted_between_packed_rows(rows: int) -> None:
     fields = [field for row in range(rows) for field in (row, b"%05d" % row, -row)]
     packed = rows_struct(rows, "i%dsq", 5).pack(*fields)
     assert len(packed) == 17 * rows

@@ -298,7 +298,7 @@ def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: s
 
 
 @given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
-def test_the_fast_decoder_for_equally_sized_batch_items_and_the_general_decoder_return_equal_items(
+def test_batch_items_are_decoded_unchanged_whether_or_not_their_sizes_are_equal(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     """It must yield to the general decoder as soon as any item differs in size or in its fields."""
@@ -330,7 +330,7 @@ def test_packed_hosts_are_unpacked_unchanged(ip: object, port: int) -> None:
     assert unpack_host(memoryview(packed)) == (str(ip), port)
 
 
-def test_the_text_of_a_host_puts_ipv6_addresses_in_brackets() -> None:
+def test_the_ipv6_address_of_a_host_is_formatted_in_brackets() -> None:
     assert host_text(pack_host("10.0.0.1", 10911)) == "10.0.0.1:10911"
     assert host_text(pack_host("fe80::1%eth0", 10911)) == "[fe80::1]:10911"
 
@@ -380,7 +380,7 @@ def test_the_message_id_of_a_batch_is_the_comma_separated_list_of_the_ids_of_its
     ),
     st.sampled_from([b"TAGS", b"KEYS"]),
 )
-def test_a_single_property_found_in_the_raw_bytes_equals_its_value_after_parsing_all_properties(
+def test_reading_one_property_from_raw_bytes_gives_the_same_value_as_parsing_all_properties(
     entries: list[bytes], name: bytes
 ) -> None:
     """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""

@@ -13,7 +13,7 @@ from flintmq.core.record.topic_lives import begins_again, deleted_topic, deleted
 from flintmq.testing.store import BY_HAND, message, opened
 
 
-def test_the_deleted_topic_is_read_from_an_encoded_deletion_record() -> None:
+def test_an_encoded_deletion_record_contains_the_name_of_the_deleted_topic() -> None:
     """It is an ordinary record otherwise: a RocketMQ broker gives it a place in a queue of its own."""
     asked = deletion("Orders", 7)
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
@@ -39,7 +39,7 @@ def test_a_queue_whose_offsets_restart_at_0_belongs_to_a_recreated_topic(
     assert begins_again(queue_offset, end) is again
 
 
-def test_all_names_of_deleted_topics_are_read_from_the_deletion_records_in_a_batch(tmp_path: Path) -> None:
+def test_the_names_of_deleted_topics_are_read_from_a_batch_of_records(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

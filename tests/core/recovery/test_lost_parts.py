@@ -237,7 +237,7 @@ def diff(before: State, now: State) -> str:
 
 @given(st.data())
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_a_broker_rebuilds_or_reports_a_damaged_file_or_folder_of_its_store_or_refuses_to_start(
+def test_a_broker_never_loses_data_silently_after_damage_to_a_file_or_folder_of_its_store(
     stores: Stores, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     killed = data.draw(st.booleans(), "killed")

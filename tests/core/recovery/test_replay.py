@@ -81,7 +81,7 @@ def test_a_starting_broker_passes_no_records_to_a_dispatcher_that_reads_the_log_
     assert not_now.got == offsets[3:-1]
 
 
-def test_a_log_line_is_written_if_retention_deleted_records_before_a_dispatcher_received_them(
+def test_an_error_is_logged_if_records_were_deleted_before_a_dispatcher_received_them(
     tmp_path: Path, offsets: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The dispatcher gets what is left, and the operator hears what is not."""
@@ -93,7 +93,9 @@ def test_a_log_line_is_written_if_retention_deleted_records_before_a_dispatcher_
     assert any("Keeper" in text and "file_reserved_hours" in text for text in caplog.messages)
 
 
-def test_a_dispatchers_committed_position_inside_a_record_stops_the_start(tmp_path: Path, offsets: list[int]) -> None:
+def test_the_broker_does_not_start_if_a_dispatcher_committed_a_position_inside_a_record(
+    tmp_path: Path, offsets: list[int]
+) -> None:
     """A dispatcher that is wrong about what it has must not be fed from the middle of a record."""
     with pytest.raises(StoreError, match="no record at position"):
         started(tmp_path, Keeper(offsets[2] + 1))

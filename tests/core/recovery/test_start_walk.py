@@ -125,7 +125,7 @@ def test_a_torn_last_record_is_cut(log: Log) -> None:
     assert found.records == 3
 
 
-def test_the_log_scan_skips_damage_before_valid_records_but_ends_at_the_damage_in_strict_mode(log: Log) -> None:
+def test_the_log_scan_continues_after_a_damaged_record_if_valid_records_follow(log: Log) -> None:
     """Acknowledged records lie behind it; RocketMQ ends its log there all the same."""
     log.add(12)
     bad, after = log.places[2], log.places[3]

@@ -116,7 +116,7 @@ def test_files_not_yet_synced_or_dispatched_are_kept() -> None:
     needed_from=st.integers(0, 26_000),
     retention_bytes=st.one_of(st.just(0), st.integers(1, 30_000)),
 )
-def test_files_chosen_for_deletion_equal_the_choice_of_a_simple_reference_implementation(
+def test_retention_selects_the_same_files_for_deletion_as_a_simple_reference_implementation(
     ages: list[int | None],
     hour: int,
     delete: bool,
@@ -198,7 +198,7 @@ def test_a_disk_with_too_few_free_bytes_is_full_even_if_its_used_ratio_is_low() 
     assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), replace(POLICY, min_free_bytes=0)).full is not None
 
 
-def test_a_full_disk_deletes_no_unexpired_file_if_forced_cleaning_is_off() -> None:
+def test_unexpired_files_are_kept_on_a_full_disk_if_forced_cleaning_is_disabled() -> None:
     """cleanFileForciblyEnable: false keeps what has not expired, and refuses writes instead."""
     space = judge_disk(disk(95), replace(POLICY, clean_forcibly=False))
     assert space.full is not None
@@ -226,7 +226,7 @@ def test_a_disk_whose_usage_is_unknown_causes_no_deletion() -> None:
     enough=st.integers(0, 2**40),
     minimum=st.integers(0, 2**40),
 )
-def test_a_disk_too_full_for_writes_allows_deletion_of_unexpired_files_if_forced_cleaning_is_on(
+def test_unexpired_files_may_be_deleted_if_the_disk_is_too_full_for_writes(
     used: int, free: int, enough: int, minimum: int
 ) -> None:
     """Whoever refuses writes must also try to make room."""
@@ -241,7 +241,7 @@ def test_a_disk_too_full_for_writes_allows_deletion_of_unexpired_files_if_forced
         assert space.full is None
 
 
-def test_the_delete_hours_and_reserved_time_and_maximum_disk_ratio_are_read_from_the_configuration() -> None:
+def test_the_configuration_sets_the_hours_of_deletion_and_the_retention_time_and_the_disk_limit() -> None:
     """Hours are local and several; a ratio out of range is the nearest within, as RocketMQ takes it."""
     policy = RetentionPolicy.of(StoreSection(delete_when="4;16", file_reserved_hours=1, disk_max_used_ratio=99))
     assert policy.delete_hours == {4, 16}

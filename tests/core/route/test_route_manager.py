@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_a_registration_of_a_single_topic_requires_a_new_data_version_and_keeps_other_topics() -> None:
+def test_registering_a_single_topic_keeps_the_other_topics_of_the_broker() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -150,7 +150,7 @@ def test_a_registration_with_an_older_version_changes_no_topics() -> None:
     assert names.routes.topics.topics() == ["T"]
 
 
-def test_a_registration_on_a_new_connection_replaces_topics_even_if_the_data_version_is_unchanged() -> None:
+def test_the_topics_of_a_broker_are_always_replaced_if_it_registers_on_a_new_connection() -> None:
     """A machine that lost its power and starts again, with another permission in its file, has the same table of topics."""
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", perm=6), whole=True)
@@ -279,7 +279,7 @@ def test_a_topic_is_deleted_in_all_clusters_or_in_the_named_cluster() -> None:
     assert names.routes.topics.topics() == []
 
 
-def test_the_address_of_a_broker_that_registers_under_a_new_name_is_removed_from_its_old_name() -> None:
+def test_a_broker_is_no_longer_listed_under_its_old_name_after_it_registers_under_a_new_name() -> None:
     """Nobody would ever forget the other one: it is known by the address, which is alive."""
     names, connection = Names(), RecordingChannel()
     topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1, perm=6)
@@ -349,7 +349,9 @@ def test_the_name_server_remembers_unregistered_brokers_for_a_day() -> None:
     assert names.routes.left_brokers("T") == []
 
 
-def test_the_number_of_remembered_unregistered_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_server_keeps_the_names_of_a_limited_number_of_unregistered_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Anyone who may register could fill the memory; and a broker that was renamed has not left."""
     monkeypatch.setattr(route_manager, "LEFT_BROKERS_MAX", 3)
     monkeypatch.setattr(route_manager, "LEFT_TOPICS_MAX", 5)

@@ -269,7 +269,7 @@ def test_a_message_of_a_batch_is_dispatched_only_after_it_has_become_readable(
 
 
 @pytest.mark.parametrize("properties", [b"UNIQ_KEY\x01%032d", b"KEYS\x01" + b"k " * 4 + b"%09d"])
-def test_the_dispatch_of_the_largest_batch_is_split_into_several_calls_of_bounded_size(
+def test_a_batch_of_4096_messages_is_dispatched_in_several_parts_of_at_most_2048_messages(
     tmp_path: Path, properties: bytes
 ) -> None:
     """One run does not keep the loop's other work waiting, however much one client sends at once."""
@@ -292,7 +292,7 @@ def test_the_dispatch_of_the_largest_batch_is_split_into_several_calls_of_bounde
 
 @given(st.lists(members(), min_size=1, max_size=3), st.data())
 @example([[message(uniq_key="A"), message(uniq_key="B")]], None)
-def test_a_slice_of_an_appended_batch_reports_the_positions_sizes_and_keys_of_its_own_messages(
+def test_a_slice_of_an_appended_batch_describes_exactly_the_messages_in_the_slice(
     tmp_path_factory: pytest.TempPathFactory, found: list[Members], data: st.DataObject | None
 ) -> None:
     """Where a turn or the ceiling ends within a batch, its rest is dispatched later."""

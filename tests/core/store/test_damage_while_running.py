@@ -235,7 +235,7 @@ def test_sends_are_refused_while_the_consume_queue_dispatcher_raises_an_exceptio
     store.close()
 
 
-def test_dispatch_continues_after_the_listener_that_wakes_held_pulls_raises_an_exception(
+def test_an_exception_while_waking_held_pulls_does_not_stop_dispatch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Held pulls have deadlines; dispatch has none. Told once, not with each batch."""

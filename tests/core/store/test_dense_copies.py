@@ -110,7 +110,7 @@ def test_opening_a_store_scans_each_zero_byte_only_once_if_the_store_files_are_n
     assert 8 * MIB + 3 * 500_000 < compared_bytes <= 8 * MIB + 3 * 600_000 + 64
 
 
-def test_verify_checks_a_store_copied_without_file_holes_as_fast_as_the_original(
+def test_verify_checks_a_store_without_sparse_files_as_fast_as_a_store_with_sparse_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = {"commit_log_file_bytes": 32 * MIB, "consume_queue_file_bytes": 600_000, **LARGE}

@@ -48,7 +48,7 @@ def nearest(times: list[int], asked_ms: int, per_file: int) -> set[int]:
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=45), st.lists(st.integers(-20, 1_000), max_size=20))
 @settings(max_examples=examples(60))
-def test_offset_by_time_finds_the_message_stored_nearest_to_the_given_time(
+def test_a_search_by_time_finds_the_message_stored_nearest_to_the_given_time(
     tmp_path_factory: pytest.TempPathFactory, gaps_ms: list[int], asked: list[int]
 ) -> None:
     """Ties go to the earlier message (docs/internals/algorithms.md, Offset by time)."""

@@ -288,7 +288,7 @@ def test_bytes_cut_by_each_recovery_are_quarantined_in_a_separate_file(tmp_path:
     assert sorted(kept) == [b"first\n", b"second\n", b"third\n"]
 
 
-def test_invalid_bytes_at_the_end_of_the_log_are_not_cut_off_if_no_copy_of_them_can_be_written(tmp_path: Path) -> None:
+def test_invalid_bytes_stay_at_the_end_of_the_log_if_saving_a_copy_of_them_fails(tmp_path: Path) -> None:
     """No room for the copy: the store does not open, and the bytes are still where they were."""
     with opened(tmp_path) as store:
         fill(store)

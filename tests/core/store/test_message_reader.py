@@ -59,7 +59,7 @@ def filled(store: MessageStore, count: int, size_bytes: int = 100, **properties:
         (12, 10, S.FOUND, 12),
     ],
 )
-def test_a_read_returns_rocketmqs_status_for_each_kind_of_queue_offset(
+def test_reading_a_queue_at_any_offset_returns_the_same_status_as_in_rocketmq(
     tmp_path: Path, count: int, asked: int, status: GetMessageStatus, following: int
 ) -> None:
     """Ten units a queue file: a read ends with its file, and the next one begins there."""
@@ -141,7 +141,7 @@ def test_a_read_skips_records_whose_log_file_was_just_deleted(tmp_path: Path) ->
         ({"access_in_memory_ratio": 0, "max_transfer_bytes_in_disk": 50}, 32, 1),
     ],
 )
-def test_a_read_is_limited_by_the_number_and_bytes_of_messages(
+def test_a_read_is_limited_by_the_number_of_messages_and_by_their_total_size(
     tmp_path: Path, options: dict[str, Any], max_num: int, expected: int
 ) -> None:
     """In memory and on disk have limits of their own; the first message is always given."""
@@ -202,7 +202,7 @@ def test_message_slices_of_a_read_stay_readable_after_the_store_is_closed(tmp_pa
     assert seen(result) == [0, 1, 2]
 
 
-def test_a_read_far_behind_the_end_of_the_log_suggests_reading_from_the_slave(tmp_path: Path) -> None:
+def test_get_message_suggests_the_slave_if_the_offset_is_far_behind_the_end_of_the_log(tmp_path: Path) -> None:
     """Such a read needs the disk of the master, so a slave can serve it better."""
     with opened(tmp_path, access_in_memory_ratio=0) as store:
         filled(store, 3)

@@ -49,7 +49,7 @@ def test_bytes_in_the_pool_are_unreadable_until_they_are_committed(tmp_path: Pat
     store.close()
 
 
-def test_a_full_log_file_is_committed_at_once_and_its_buffer_returned_to_the_pool(tmp_path: Path) -> None:
+def test_the_buffer_of_a_full_log_file_returns_to_the_pool_after_the_file_is_committed(tmp_path: Path) -> None:
     """Buffers are few: one that is full and committed goes back at once."""
     store, pool = pooled(tmp_path, 2)
     fill(store, 4000)
@@ -63,7 +63,7 @@ def test_a_full_log_file_is_committed_at_once_and_its_buffer_returned_to_the_poo
     assert pool.available_buffers == 0  # closed
 
 
-def test_log_files_written_without_a_pool_buffer_stay_unreadable_until_earlier_files_are_committed(
+def test_log_files_without_a_pool_buffer_become_readable_only_after_earlier_files_are_committed(
     tmp_path: Path,
 ) -> None:
     """Files beyond the pool are written through their pages, but stay invisible until what lies before them is committed."""

@@ -49,7 +49,7 @@ def crashed(tmp_path: Path, *, appends: int, torn_bytes: int | None = None) -> P
 
 @pytest.mark.parametrize("torn_bytes", [None, 8])
 @pytest.mark.parametrize(("appends", "kept", "holes"), [(1, 4, 0), (6, 8, 1)])
-def test_recovery_cuts_a_torn_last_append_and_skips_damage_that_precedes_later_appends(
+def test_recovery_removes_an_incomplete_append_only_if_it_is_the_last_append_in_the_log(
     tmp_path: Path, appends: int, kept: int, holes: int, torn_bytes: int | None
 ) -> None:
     """A torn append was never acknowledged, so its rest is cut. Later appends were acknowledged, so they stay."""
@@ -82,7 +82,7 @@ class Recorder:
         self.writes.append(("in order", position, position + len(data)))
 
 
-def test_the_first_bytes_of_an_append_of_several_records_are_written_last(
+def test_an_append_of_two_records_writes_the_header_of_the_first_record_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only so does a kill in the middle of a copy leave a proof that it was cut short.

@@ -92,7 +92,7 @@ def offsets(store: MessageStore, wanted: MessageFilter | None) -> list[int]:
 # --- the stream ---
 
 
-def test_ext_file_bytes_and_ext_addresses_have_rocketmqs_format(tmp_path: Path) -> None:
+def test_ext_files_of_consume_queues_have_the_same_format_as_in_rocketmq(tmp_path: Path) -> None:
     """Size, tags code, store time, bit map; a file that is full ends with -1 and holds nothing in its last four bytes."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0), request(1, b"\x01\x02", -5)]) == [LEAST_LONG, LEAST_LONG + 20]
@@ -117,7 +117,7 @@ def test_extension_units_written_in_batches_or_singly_give_the_same_ext_files(tm
     many.close()
 
 
-def test_an_extension_unit_too_large_for_an_ext_file_leaves_the_tags_code_in_the_queue_unit(tmp_path: Path) -> None:
+def test_a_bit_map_too_large_for_a_consume_queue_ext_file_is_not_stored(tmp_path: Path) -> None:
     """A bit map larger than a file, or beyond the size field, has no place; the message must be found all the same."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0, bytes(105))]) == [65]
@@ -147,9 +147,7 @@ def test_reading_an_ext_address_where_no_valid_unit_begins_returns_none(tmp_path
 
 
 @pytest.mark.parametrize("kept", range(0, 12))
-def test_ext_files_that_are_truncated_and_then_refilled_equal_ext_files_written_without_truncation(
-    tmp_path: Path, kept: int
-) -> None:
+def test_truncating_and_refilling_ext_files_gives_the_original_bytes(tmp_path: Path, kept: int) -> None:
     """Recovery cuts behind the last address that the queue knows: what was behind leaves no trace."""
     requests = [request(n, bytes([n + 1]) * (n * 5 % 23)) for n in range(12)]
     ext = ext_of(tmp_path)
@@ -196,7 +194,7 @@ def test_filtered_reads_return_the_same_messages_with_and_without_consume_queue_
     assert units[:40] == [LEAST_LONG + 20 * n for n in range(40)]
 
 
-def test_existing_ext_files_are_still_read_after_writing_ext_files_is_switched_off(tmp_path: Path) -> None:
+def test_old_consume_queue_extensions_are_still_read_after_extensions_are_disabled(tmp_path: Path) -> None:
     """Switching the option off must not blind the broker to what it wrote; new messages have their codes in the queue."""
     with opened(tmp_path, **ON) as store:
         fill(store, 7)
@@ -213,7 +211,7 @@ def test_existing_ext_files_are_still_read_after_writing_ext_files_is_switched_o
         assert offsets(store, TagFilter(frozenset({tags_hash("A")}))) == [0, 3, 6, 7, 10, 13]
 
 
-def test_a_message_filter_gets_the_bit_map_that_the_ext_file_stores_for_each_message(tmp_path: Path) -> None:
+def test_a_message_filter_uses_the_bit_map_that_was_stored_for_the_message(tmp_path: Path) -> None:
     """That is what they are for; a message stored without one is judged by its tags code."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 10)
@@ -238,7 +236,7 @@ def test_a_tag_filter_excludes_no_message_whose_ext_file_was_deleted(tmp_path: P
         assert offsets(store, TagFilter(frozenset({tags_hash("B")}))) == [0, 1, 2, 3, 4, 6, 9]
 
 
-def test_queues_and_ext_files_rebuilt_from_the_log_equal_the_deleted_files(tmp_path: Path) -> None:
+def test_deleted_files_of_consume_queues_are_rebuilt_byte_for_byte_from_the_commit_log(tmp_path: Path) -> None:
     """Queues and what lies beside them are derived: deleted together or apart, they come back byte for byte."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 90)
@@ -268,7 +266,7 @@ def test_recovery_restores_queue_and_ext_files_byte_for_byte_after_a_crash(tmp_p
 @pytest.mark.parametrize(
     ("within", "after"), [("consumequeue", 0), ("consumequeue", 5), ("consumequeue_ext", 0), ("consumequeue_ext", 1)]
 )
-def test_queue_and_ext_files_have_no_missing_units_after_a_disk_was_temporarily_full(
+def test_consume_queue_files_are_complete_after_the_disk_was_temporarily_full(
     tmp_path: Path, within: str, after: int
 ) -> None:
     """What could not be described is described later, in the same place, whichever of the two files had no room."""
@@ -315,7 +313,7 @@ def offsets_from(store: MessageStore, queue_offset: int) -> list[int]:
     ]
 
 
-def test_a_start_with_a_changed_ext_file_size_setting_is_refused(tmp_path: Path) -> None:
+def test_a_store_does_not_open_if_the_configured_size_of_its_ext_files_has_changed(tmp_path: Path) -> None:
     """The address says where in the stream a unit is, so the size must be the one it was written with."""
     with opened(tmp_path, **ON) as store:
         fill(store, 1)

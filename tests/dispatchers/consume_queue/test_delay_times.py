@@ -62,7 +62,7 @@ def test_saved_delay_times_of_all_delay_levels_are_loaded_unchanged_from_their_f
     assert load_delay_times(root) == times
 
 
-def test_changed_delay_levels_apply_from_the_physical_offset_of_the_change() -> None:
+def test_a_change_of_delay_levels_applies_only_to_messages_stored_after_the_change() -> None:
     times = DelayTimes()
     assert times.begin(100, LEVELS)
     assert not times.begin(150, LEVELS)
@@ -85,7 +85,7 @@ def test_a_malformed_delay_times_file_is_refused(tmp_path: Path, text: str) -> N
         load_delay_times(tmp_path)
 
 
-def test_a_flipped_bit_in_a_delivery_time_is_detected_because_delays_are_whole_seconds() -> None:
+def test_a_flipped_bit_in_a_delivery_time_is_detected_even_if_the_delay_is_unknown() -> None:
     """A flipped bit never makes another number of whole seconds."""
     stored_ms = 1_700_000_000_123
     wanted = unknown_due(stored_ms)

@@ -83,7 +83,7 @@ def test_dispatching_the_deletion_record_of_a_topic_deletes_only_the_queues_of_t
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_consume_queue_has_no_units_of_messages_stored_before_its_topic_was_deleted(
+def test_a_consume_queue_has_no_entries_for_messages_sent_before_the_topic_was_deleted(
     queues: ConsumeQueueTable, form: str
 ) -> None:
     """Behind a deletion the queue begins with what is there, though the offset would go on where the old one ended."""
@@ -92,7 +92,7 @@ def test_a_consume_queue_has_no_units_of_messages_stored_before_its_topic_was_de
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_queue_changes_if_the_records_of_a_deleted_and_recreated_topic_are_dispatched_again(
+def test_consume_queues_stay_unchanged_if_records_of_a_recreated_topic_are_dispatched_again(
     queues: ConsumeQueueTable, form: str
 ) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
@@ -115,7 +115,7 @@ def test_queues_truncated_at_any_log_position_are_restored_by_dispatch_from_that
     assert positions(queues) == {0: 6}
 
 
-def test_records_not_yet_dispatched_when_their_topic_is_deleted_enter_no_queue(tmp_path: Path) -> None:
+def test_a_record_is_not_added_to_a_queue_if_its_topic_is_deleted_before_dispatch(tmp_path: Path) -> None:
     """Under a synchronous strategy records wait for their sync before they are dispatched."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS) as store:
         store.put([message("T", 0, b"old0")])

@@ -30,7 +30,7 @@ def test_index_hashes_of_unique_keys_computed_in_bulk_equal_hashes_computed_sing
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=50))
-def test_bulk_and_single_computation_give_equal_index_hashes_for_keys_of_any_length_and_alphabet(
+def test_index_hashes_computed_in_bulk_equal_the_hashes_computed_one_by_one(
     keys: list[str],
 ) -> None:
     """Keys of other lengths and alphabets take the other way, with the same result."""

@@ -74,7 +74,7 @@ def test_the_spark_feed_publishes_its_position_once_for_each_batch_that_has_new_
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_the_committed_position_of_the_spark_feed_is_the_position_written_to_its_landing_zone() -> None:
+def test_the_spark_feed_reports_how_far_the_log_has_been_exported_to_its_landing_zone() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()
@@ -99,7 +99,7 @@ def test_the_spark_feed_counts_each_message_of_a_batch_once(tmp_path: Path) -> N
     assert one.messages == 8
 
 
-def test_dispatching_records_as_numpy_arrays_or_as_objects_gives_the_same_spark_feed_position(tmp_path: Path) -> None:
+def test_the_spark_feed_reaches_the_same_log_position_with_numpy_arrays_and_with_record_objects(tmp_path: Path) -> None:
     """At a start the log comes in columns: the same position and the same number of messages."""
     pytest.importorskip("numpy", reason="columns need numpy")
     lazy_numpy.load()

@@ -83,7 +83,7 @@ async def test_a_pull_consumer_seeks_to_an_offset_and_to_a_time(room: Room) -> N
 
 
 @feature("pull", "single pulls: offsets, filters, offsets without a message")
-async def test_a_pull_returns_the_messages_from_its_offset_that_match_its_filter(room: Room) -> None:
+async def test_a_pull_with_a_filter_returns_only_the_messages_that_match_the_filter(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6, tags=("a", "b"))
     async with PullConsumer(room.group(), room.address) as consumer:

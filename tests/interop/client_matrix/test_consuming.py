@@ -210,7 +210,7 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(roo
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_the_last_message_before_the_break_of_an_async_for_loop_is_delivered_again(
+async def test_a_message_is_delivered_again_if_its_async_for_iteration_ends_with_a_break_statement(
     room: Room,
 ) -> None:
     topic = await room.topic(queues=1)

@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_entries_such_as_orders_equals_pub_are_parsed_into_a_topic_and_its_permission() -> None:
+def test_the_topic_before_and_the_permission_after_the_equals_sign_of_an_entry_are_parsed() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 

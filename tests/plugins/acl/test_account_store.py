@@ -232,7 +232,7 @@ def test_a_failed_write_of_the_account_file_changes_no_account(tmp_path: Path, m
     assert store_of(tmp_path / "plain_acl.yml").table.written == store.table.written
 
 
-def test_account_secrets_are_never_printed_exported_or_pickled(tmp_path: Path) -> None:
+def test_the_secret_key_of_an_account_is_never_printed_or_exported(tmp_path: Path) -> None:
     """However an account is printed, logged, shown or pickled: the secret key is not in it."""
     text = f"""
 acl:

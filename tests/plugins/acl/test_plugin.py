@@ -32,6 +32,6 @@ def test_access_to_a_message_in_an_internal_topic_is_checked_against_its_origina
     assert topic_of_record(api(SimpleNamespace(topic=topic, properties=properties)), 7) == known_as
 
 
-def test_looking_up_the_topic_of_a_nonexistent_message_for_an_access_check_returns_none() -> None:
+def test_the_access_check_finds_no_topic_for_a_nonexistent_message() -> None:
     """The request is answered as RocketMQ answers it."""
     assert topic_of_record(api(None), 7) is None

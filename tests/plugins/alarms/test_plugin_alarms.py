@@ -46,7 +46,7 @@ class Careless:
             raise ValueError("broken\nin two")
 
 
-def test_a_plugin_switched_off_after_failures_has_an_alarm_as_long_as_the_broker_runs(alarms: Alarms) -> None:
+def test_an_alarm_reports_that_the_broker_switched_off_a_plugin_after_three_failures(alarms: Alarms) -> None:
     """Three failures are too many."""
     plugin, clock = Careless(), VirtualClock()
     with EmbeddedBroker(plugins=[plugin], settings=["plugin_failures_max=3"], clock=clock) as broker:

@@ -77,7 +77,7 @@ def put_until_refused(broker: flintmq.Broker) -> RefusedError:
     raise AssertionError("every message was stored")
 
 
-def test_refused_sends_on_a_read_only_disk_raise_an_alarm_and_the_status_command_exits_with_code_1(
+def test_an_alarm_is_raised_if_sends_are_refused_because_the_disk_is_read_only(
     start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """statvfs sees nothing of a file system that is read-only; status ends with 1 until a send is taken again."""

@@ -225,7 +225,7 @@ def test_messages_that_no_slave_has_copied_raise_an_alarm_on_a_sync_master() -> 
         assert "broker.role" in found.message
 
 
-def test_dispatch_far_behind_the_commit_log_raises_an_alarm_until_dispatch_catches_up() -> None:
+def test_an_alarm_is_active_while_dispatch_is_far_behind_the_commit_log() -> None:
     """Messages are stored, and dispatch has not had its turn."""
     with EmbeddedBroker(settings=["alarms.dispatch_behind_bytes=1000"]) as broker:
 

@@ -35,7 +35,7 @@ async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
         await client.close()
 
 
-def test_the_delay_plugin_stores_delayed_messages_in_the_schedule_topic_and_returns_delay_offsets(
+def test_the_delay_plugin_stores_a_delayed_message_in_the_schedule_topic(
     tmp_path: Path,
 ) -> None:
     """A slave reads the positions of its master by request 45."""

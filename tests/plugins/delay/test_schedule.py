@@ -138,7 +138,7 @@ def test_a_delayed_message_is_delivered_to_its_original_topic_and_queue_with_its
     assert delivered.born_timestamp_ms == 5
 
 
-def test_run_due_delivers_due_messages_in_order_and_returns_the_next_due_time() -> None:
+def test_delayed_messages_are_delivered_in_the_order_of_their_due_times() -> None:
     store = FakeStore()
     for number in range(4):
         store.add(str(number), 2, NOW + 100 * number)
@@ -197,7 +197,7 @@ def test_undeliverable_messages_are_counted_and_skipped(caplog: pytest.LogCaptur
     assert ids == ["delivery.gone]", "delivery.dead_letter]", "delivery.dead_letter]"]
 
 
-def test_an_undeliverable_delayed_message_that_cannot_become_a_dead_letter_is_logged(
+def test_an_error_is_logged_if_a_delayed_message_cannot_be_stored_even_as_a_dead_letter(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A RocketMQ may have taken NUL in properties, which this store takes nowhere."""

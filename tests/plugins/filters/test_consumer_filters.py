@@ -159,7 +159,7 @@ def test_a_malformed_filter_file_is_ignored(tmp_path: Path, value: Any) -> None:
     assert not manager(ManualClock(), file.path).load()
 
 
-def test_a_bit_map_rejects_messages_only_for_the_filter_expression_for_which_it_was_computed() -> None:
+def test_a_bit_map_rejects_a_message_only_if_it_was_computed_for_the_current_filter() -> None:
     """A wrong no loses a message: when in doubt the message is looked at."""
     clock = ManualClock()
     made = manager(clock)
@@ -215,7 +215,7 @@ def test_the_number_of_filters_is_bounded_per_group_and_in_total(monkeypatch: py
     assert len(wide) == 4
 
 
-def test_the_bytes_of_filter_expressions_compiled_per_second_are_bounded() -> None:
+def test_the_total_length_of_the_filter_expressions_compiled_in_one_second_is_limited() -> None:
     """A heartbeat of 1 MB of expressions would keep the loop for more than half a second."""
     clock = ManualClock()
     made = manager(clock)
@@ -230,7 +230,7 @@ def test_the_bytes_of_filter_expressions_compiled_per_second_are_bounded() -> No
     assert len(made) == 2 * kept, "the next heartbeat brings the others"
 
 
-def test_a_long_polling_pull_ignores_bit_maps_after_the_filter_of_its_group_was_replaced() -> None:
+def test_a_waiting_pull_ignores_bloom_filter_bits_after_its_group_changed_its_sql_expression() -> None:
     """What is stored from then on has not its bits: a message that fits would be passed over."""
     clock = ManualClock()
     made = manager(clock)

@@ -51,7 +51,7 @@ def age_s(samples: Samples) -> float:
     return samples.by_name["flintmq_topics_age_seconds"][0][1]
 
 
-def test_the_figures_of_a_few_topics_are_gathered_again_for_each_scrape(
+def test_topic_metrics_are_gathered_again_for_each_scrape_if_gathering_is_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who sends a message and looks, sees it."""
@@ -67,7 +67,7 @@ def test_the_figures_of_a_few_topics_are_gathered_again_for_each_scrape(
     live(tmp_path, work)
 
 
-def test_the_figures_of_many_topics_are_reused_between_scrapes_and_their_age_is_exported(
+def test_a_scrape_reuses_the_topic_metrics_of_a_scrape_shortly_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they may take of a core is bounded, whoever asks how often; what is not theirs is of the moment all the same."""

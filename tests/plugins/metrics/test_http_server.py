@@ -58,7 +58,7 @@ def test_a_get_request_is_answered_and_its_connection_closed() -> None:
     assert headers["Connection"] == "close"
 
 
-def test_the_answer_to_a_head_request_is_that_of_a_get_request_without_the_body() -> None:
+def test_the_answer_to_a_head_request_has_a_content_length_but_no_body() -> None:
     """Load balancers probe with it."""
     with served() as address:
         code, headers, body = exchange(address, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")

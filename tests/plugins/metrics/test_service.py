@@ -276,7 +276,7 @@ def test_invalid_metric_values_of_a_plugin_service_are_counted_as_errors_of_that
     asyncio.run(run())
 
 
-def test_an_alarm_is_raised_if_a_scrape_has_more_time_series_than_the_setting_series_max(tmp_path: Path) -> None:
+def test_an_alarm_is_raised_if_a_scrape_has_more_time_series_than_the_configured_maximum(tmp_path: Path) -> None:
     """Nobody looks for series that are not there."""
     small = attrs.evolve(config(tmp_path), metrics=MetricsSection(enable=True, series_max=1_000))
 

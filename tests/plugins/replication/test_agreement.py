@@ -107,7 +107,7 @@ def test_a_slave_refuses_a_master_with_another_broker_name() -> None:
         agree(state(FIRST, 1000), other)
 
 
-def test_a_slave_that_needs_log_files_deleted_on_its_master_is_not_allowed_to_replicate() -> None:
+def test_a_slave_may_not_replicate_if_its_master_has_deleted_log_files_that_the_slave_needs() -> None:
     """The files that it needs are deleted; an empty store would do."""
     master = state(FIRST.begun(3000, MASTER), 9000, start=2048)
     with pytest.raises(NotFollowedError, match="start the slave with an empty store"):
@@ -149,7 +149,7 @@ def test_an_encoded_replication_log_state_is_decoded_unchanged() -> None:
 # with stores
 
 
-def test_records_truncated_on_a_slave_are_quarantined_and_its_log_equals_the_masters(
+def test_a_slave_quarantines_the_records_that_it_truncates_to_match_the_log_of_its_master(
     stores: Stores, tmp_path: Path, sealed: LinkSettings
 ) -> None:
     """Log, queues and index of the slave are those of the master, and what was cut can be looked at."""
@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_an_epoch_that_a_crash_recovery_began_keeps_its_cause_if_the_broker_becomes_master(
+def test_the_recorded_cause_of_an_epoch_remains_crash_recovery_if_the_broker_becomes_master(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

@@ -69,7 +69,7 @@ async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveServi
         await service.stop()
 
 
-def test_a_master_with_max_slaves_connected_refuses_a_new_slave_until_a_slave_disconnects(
+def test_a_master_refuses_a_slave_beyond_the_configured_maximum_until_another_slave_disconnects(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It goes on trying, and takes the place of one that leaves."""

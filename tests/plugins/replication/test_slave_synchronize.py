@@ -115,7 +115,7 @@ def test_a_slave_replaces_its_configuration_tables_by_those_of_its_master(state:
     assert state.groups.find("G").retry_max_times == 3
 
 
-def test_a_slave_applies_consumer_offsets_only_after_it_has_copied_the_log_to_which_they_refer(state: Any) -> None:
+def test_a_slave_applies_consumer_offsets_only_after_it_has_copied_the_consumed_messages(state: Any) -> None:
     """A slave that is promoted with positions ahead of its log takes messages for delivered whose copies it never got."""
     state.store.watermarks.wrote = 99
     master = Master()
@@ -170,7 +170,7 @@ def test_a_slave_applies_consumer_offsets_at_once_if_its_master_does_not_report_
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
 
 
-def test_a_slave_removes_queues_and_offsets_and_statistics_of_topics_and_groups_its_master_deleted(state: Any) -> None:
+def test_a_slave_removes_the_queues_and_consumer_offsets_of_topics_that_its_master_has_deleted(state: Any) -> None:
     """Deleted topics would keep a map, a file and a folder for each queue, for ever, and deleted groups their offsets: a group
     that is made again after a promotion would begin where the old one ended."""
     stats = state.stats
@@ -216,7 +216,7 @@ def test_a_slave_keeps_a_topic_whose_first_message_arrives_during_a_request_for_
     assert set(state.store.ends) == {("New", 0)}, "a message of a topic that was deleted long ago made its queue again"
 
 
-def test_a_slave_requests_no_tables_from_its_master_before_it_follows_the_masters_log(state: Any) -> None:
+def test_a_slave_requests_no_tables_from_its_master_before_it_follows_the_log_of_the_master(state: Any) -> None:
     """It may have begun anew on an empty disk: this slave may be the only one that still has everything."""
     state.offsets.commit("Precious", "G", 0, 5)
     state.topics.put(TopicConfig.with_queues("Precious", 1))

@@ -345,7 +345,7 @@ def test_the_retention_of_a_topic_expires_messages_of_this_topic_only(make: Any)
     assert bench.store.reader.get_message("short", 0, 26, 1, None).status is GetMessageStatus.FOUND
 
 
-def test_deleting_messages_that_a_group_has_not_read_logs_the_name_of_the_group(
+def test_a_warning_is_logged_for_a_group_whose_unread_messages_are_deleted(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Which group, which queue, how many: once for each group and file, and nothing about those who have read all."""
@@ -362,7 +362,7 @@ def test_deleting_messages_that_a_group_has_not_read_logs_the_name_of_the_group(
     assert "has not consumed 4 messages" in told[1]
 
 
-def test_the_setting_hold_until_consumed_keeps_files_with_unread_messages_up_to_the_limit_hold_max_bytes(
+def test_files_with_unread_messages_are_kept_only_up_to_the_configured_number_of_log_bytes(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """hold_until_consumed keeps them even on a nearly full disk; hold_max_bytes ends that, with a warning."""
@@ -457,7 +457,7 @@ def test_log_files_are_spread_over_folders_as_in_rocketmq(tmp_path: Path) -> Non
         assert sum(store.reader.get_message("T", 0, first, 10, None).message_count for first in (0, 10, 20)) == 28
 
 
-def test_a_full_log_folder_is_skipped_for_new_log_files(tmp_path: Path) -> None:
+def test_a_new_log_file_is_created_in_the_next_folder_if_the_first_folder_is_full(tmp_path: Path) -> None:
     """The disk may fill up between two looks at it: the next folder takes the file."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -470,7 +470,7 @@ def test_a_full_log_folder_is_skipped_for_new_log_files(tmp_path: Path) -> None:
         assert not list((tmp_path / "a").glob("*"))
 
 
-def test_log_file_warming_allocates_files_before_use_and_removes_unused_files(tmp_path: Path) -> None:
+def test_warming_allocates_the_disk_space_of_a_log_file_before_the_first_append(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

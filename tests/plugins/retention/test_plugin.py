@@ -60,7 +60,7 @@ def test_disk_space_is_checked_when_the_retention_service_starts(monkeypatch: py
     assert timers == ["retention", "resident pages"]
 
 
-def test_a_maximum_retention_of_unread_messages_below_the_normal_retention_is_refused(tmp_path: Path) -> None:
+def test_the_retention_of_unread_messages_must_not_be_shorter_than_the_normal_retention(tmp_path: Path) -> None:
     """It would never hold anything back, and the owner of the groups would not know."""
     settings = [f"store.path={tmp_path}", "listen.port=0", "store.keep_at_most_hours=71"]
     with Broker(load_config(None, settings, {})):  # nothing is kept for groups
@@ -174,7 +174,7 @@ def test_unsynced_log_pages_are_not_evicted_from_memory(tmp_path: Path, evicted:
         assert not [path for path, _, _ in evicted if path.parent.name != "index"]
 
 
-def test_evicting_log_pages_is_split_into_several_event_loop_iterations(
+def test_the_eviction_of_log_pages_from_memory_is_split_into_several_event_loop_iterations(
     tmp_path: Path, evicted: list[tuple[Path, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gigabyte takes a while, during which messages come, and files go."""

@@ -51,7 +51,7 @@ def test_expired_files_with_unread_messages_are_deleted_by_default(make: Any) ->
     assert bench.log_names == [2 * FILE]
 
 
-def test_a_file_is_kept_until_the_groups_chosen_in_the_settings_have_consumed_it(
+def test_a_log_file_is_kept_until_the_configured_groups_have_consumed_all_of_its_messages(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And queue files with it: the group still gets its messages. Another group's do not count."""
@@ -76,7 +76,7 @@ def test_a_file_is_kept_until_the_groups_chosen_in_the_settings_have_consumed_it
     assert bench.cleaner.lost_alarms == []
 
 
-def test_files_with_unread_messages_beyond_the_maximum_retention_are_deleted_with_an_alarm(
+def test_deleting_unread_messages_after_the_maximum_retention_time_raises_an_alarm(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a line of log, and an alarm that stands for an hour."""
@@ -105,7 +105,7 @@ def test_files_with_unread_messages_beyond_the_maximum_retention_are_deleted_wit
     assert bench.cleaner.lost_alarms == []
 
 
-def test_files_with_unread_messages_are_deleted_on_a_nearly_full_disk_with_one_alarm(
+def test_deleting_several_files_with_unread_messages_on_a_nearly_full_disk_raises_one_alarm(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An emergency deletes what it must, and the loss of several files is one alarm."""
@@ -133,7 +133,7 @@ def test_the_configured_retention_size_does_not_cause_deletion_of_files_with_unr
 
 
 @pytest.mark.parametrize("who", ["never", "deleted"])
-def test_files_are_not_kept_for_a_group_named_in_the_settings_if_the_group_has_no_stored_offsets(
+def test_expired_log_files_are_deleted_if_the_configured_group_has_no_stored_offsets(
     make: Any, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Once; and again only after it had some."""
@@ -149,7 +149,7 @@ def test_files_are_not_kept_for_a_group_named_in_the_settings_if_the_group_has_n
     assert len(told(caplog, "group billing of store.keep_for_groups has stored no offset")) == 1
 
 
-def test_messages_in_unread_queues_and_retry_topics_of_a_group_chosen_in_the_settings_are_kept(make: Any) -> None:
+def test_unread_retry_messages_are_kept_for_a_group_chosen_in_the_settings(make: Any) -> None:
     """A queue that was added, and what it sent back: an offset there comes with its first pull."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, queue_id=1)
@@ -299,7 +299,7 @@ def test_the_setting_that_keeps_unread_messages_also_keeps_undelivered_delayed_m
     assert bench.first == 5
 
 
-def test_keeping_the_unread_messages_of_one_group_keeps_no_delayed_messages_of_other_groups(way: Any) -> None:
+def test_extended_retention_for_some_groups_does_not_keep_delayed_messages_of_other_groups(way: Any) -> None:
     """keep_for_groups names who must get its messages: the rest goes as it would without."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -359,7 +359,7 @@ def test_a_queue_keeps_its_messages_if_a_group_that_reads_the_topic_has_no_offse
 
 
 @pytest.mark.parametrize(("reads", "begins"), [((), 2), ((0,), 1), ((1,), 0), ((0, 1), 2)])
-def test_the_configuration_template_named_durable_keeps_messages_that_groups_have_not_read(
+def test_a_broker_with_the_durable_configuration_template_keeps_messages_that_a_group_has_not_read(
     way: Any, reads: tuple[int, ...], begins: int
 ) -> None:
     """What a group has not read of its topics stays, however old it is; what no group reads goes."""

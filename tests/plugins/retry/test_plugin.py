@@ -166,7 +166,7 @@ def test_a_send_back_request_is_answered_after_the_flush_status_of_the_stored_me
     assert retry.answer().code == code
 
 
-def test_a_message_to_a_retry_topic_that_becomes_a_dead_letter_loses_its_delay_level(retry: Retry) -> None:
+def test_a_retried_message_loses_its_delay_level_when_it_becomes_a_dead_letter(retry: Retry) -> None:
     """The delay was meant for the retry that it does not get."""
     again = message("%RETRY%G", DELAY="4", KEYS="k")
     again.reconsume_times = 99

@@ -312,7 +312,9 @@ def test_an_ending_offset_out_of_range_is_an_error_unless_data_loss_is_allowed(
 
 
 @pytest.mark.parametrize("option", [{"endingOffsets": "latest"}, {"endingTimestamp": "1700000000000"}])
-def test_a_stream_refuses_options_that_end_a_read(query: Start, option: dict[str, str]) -> None:
+def test_a_streaming_query_with_an_end_offset_or_an_end_timestamp_is_refused(
+    query: Start, option: dict[str, str]
+) -> None:
     """An ending that is ignored, or that drops rows for ever, is refused before anything is read."""
     with pytest.raises(OptionError, match=f"option {next(iter(option))} .*batch"):
         query(**option)

@@ -85,7 +85,7 @@ def test_empty_records_and_records_with_the_largest_allowed_properties_are_decod
     assert rows_of(decode(log, starts)) == rows_at(log, starts)
 
 
-def test_bodies_are_decompressed_but_bodies_wrongly_flagged_as_compressed_are_kept_as_stored() -> None:
+def test_a_body_that_is_flagged_as_compressed_but_cannot_be_decompressed_is_returned_unchanged() -> None:
     """zlib, lz4 and zstd; a client that sets the flag without compressing must not stop a pipeline."""
     plain = b"The quick brown fox " * 50
 

@@ -101,7 +101,7 @@ def test_the_error_about_missing_packages_names_the_host_and_the_python_of_the_s
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.13",
     ],
 )
-def test_the_error_about_an_executor_python_that_does_not_start_names_the_setting_pyspark_python(line: str) -> None:
+def test_the_error_about_an_unusable_python_on_spark_executors_mentions_the_setting_pyspark_python(line: str) -> None:
     """Spark prints pages, of which a single line names the cause."""
     with pytest.raises(
         RuntimeMissingError, match=r"executors cannot run this program's tasks: .*PYSPARK_PYTHON"

@@ -424,7 +424,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 
 @pytest.mark.longest
 @pytest.mark.parametrize("name", PLANTS)
-def test_random_scenarios_detect_each_bug_injected_into_the_spark_source(
+def test_random_scenarios_detect_each_bug_injected_into_the_code_of_the_spark_data_source(
     request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The histories notice it when the code is wrong; so they say something when it is right."""

@@ -106,7 +106,7 @@ def test_the_default_byte_limit_of_a_batch_applies_unless_the_number_of_messages
     assert both.bytes_per_trigger == 1024
 
 
-def test_a_starting_offset_can_be_given_as_a_message_count_or_a_duration_before_the_latest_message() -> None:
+def test_the_starting_offset_may_be_given_as_a_number_of_messages_or_as_a_duration() -> None:
     """The time sets only the start, and does not move with each process as a filter would."""
     assert start("startingOffsets", "-100") == Place("rows", rows=100)
     assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)

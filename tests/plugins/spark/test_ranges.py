@@ -16,7 +16,7 @@ def ranges_of(sizes: list[int]) -> list[QueueRange]:
 
 
 @given(SIZES, st.integers(1, 2_000))
-def test_a_batch_has_rows_of_every_queue_unless_its_row_limit_is_below_the_number_of_queues(
+def test_a_batch_takes_rows_from_every_queue_if_the_row_limit_allows_one_row_per_queue(
     sizes: list[int], max_rows: int
 ) -> None:
     """At most so many, at least one, within each range; nobody starves where there is one for each."""

@@ -48,7 +48,7 @@ def send(chosen: WriteOptions, *batches: Any) -> Sender:
         return sender
 
 
-def test_columns_of_a_row_become_the_body_and_tags_and_keys_of_the_sent_message(served: Served) -> None:
+def test_each_sent_message_has_the_body_and_the_tags_and_the_keys_of_its_spark_row(served: Served) -> None:
     """Every column arrives where consumers look for it; properties of the message that was read are not passed on."""
     rows = batch(
         body=["text", "ä"],

@@ -127,7 +127,9 @@ def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_as_data
     assert query.start(failOnDataLoss="true").read() == []
 
 
-def test_a_planned_batch_of_a_recreated_topic_is_reported_as_data_loss(cluster: Cluster, query: Query) -> None:
+def test_a_query_fails_with_a_data_loss_error_if_its_topic_was_deleted_and_created_again(
+    cluster: Cluster, query: Query
+) -> None:
     """The new messages have the same queue offsets as those that were planned."""
     put_to_both(cluster, 20, "first")
     assert query.plan()

@@ -141,7 +141,7 @@ def test_a_read_over_the_wire_protocol_returns_exactly_the_messages_within_its_t
         assert found == expected
 
 
-def test_a_read_can_start_n_messages_before_the_end_of_each_queue_or_a_duration_before_now(
+def test_a_spark_read_can_start_at_a_given_number_of_messages_before_the_end_of_each_queue(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last messages of each queue, or what came since; files and wire say the same."""

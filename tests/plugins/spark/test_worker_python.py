@@ -90,7 +90,7 @@ def test_the_python_of_spark_cluster_workers_is_checked_on_the_executors_and_not
     assert asked == [(spark, ("flintmq", "pyarrow", "numpy"))]
 
 
-def test_the_spark_option_py_files_provides_flintmq_but_not_pyarrow(
+def test_spark_workers_need_an_installed_pyarrow_even_if_spark_sends_flintmq_to_them(
     bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--py-files flintmq.zip`` is unpacked by Spark; pyarrow must be installed."""
@@ -122,7 +122,7 @@ finally:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "call"), [("register", "register(spark)"), ("session", "session('local[1]')")])
-def test_a_spark_session_created_without_flintmq_is_refused_if_its_worker_python_lacks_packages(
+def test_flintmq_refuses_a_spark_session_whose_workers_run_a_python_without_flintmq(
     bare_python: Path, name: str, call: str
 ) -> None:
     """The session exists before its Python can be chosen, and a query would end in a traceback of the worker."""

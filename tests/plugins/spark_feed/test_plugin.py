@@ -67,7 +67,7 @@ def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[Mes
         store.close()
 
 
-def test_fifty_quick_log_position_changes_cause_one_write_of_the_feed_file(
+def test_fifty_appends_in_quick_succession_cause_one_write_of_the_feed_file(
     fed: tuple[MessageStore, FeedPublisher], pending: list[Callable[[], None]], tmp_path: Path
 ) -> None:
     """A thousand batches within a millisecond must not cost a thousand writes; none is forgotten."""
@@ -130,7 +130,7 @@ def test_the_spark_feed_requests_a_flush_if_a_message_stays_unflushed_for_200_ms
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_the_spark_feed_flushes_a_single_message_without_waiting_for_the_thorough_interval(
+def test_the_spark_feed_flushes_a_single_message_before_the_flush_interval_of_one_hour_ends(
     tmp_path: Path, strategy: str
 ) -> None:
     """Not after the thorough interval, which is an hour here: what the feed says moves within moments."""
@@ -148,7 +148,7 @@ def _wrote(broker: Broker) -> int:
     return broker.state.store.watermarks.wrote
 
 
-def test_the_feed_file_has_the_dispatched_flushed_and_confirmed_log_positions_of_the_store(
+def test_the_feed_file_reports_how_far_the_log_is_dispatched_and_flushed_and_confirmed(
     fed: tuple[MessageStore, FeedPublisher], tmp_path: Path
 ) -> None:
     """Each position is the store's own at the moment of writing; with a slave to wait for, confirmed is the slave's."""

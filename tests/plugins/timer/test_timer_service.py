@@ -378,7 +378,7 @@ def test_a_delivery_time_beyond_the_longest_delay_is_refused(bench: Bench) -> No
     assert bench.redirect(message("T", 0, TIMER_DELAY_MS=str(3 * DAY_MS)))
 
 
-def test_a_timer_message_due_in_a_minute_with_too_many_messages_is_refused(bench: Bench) -> None:
+def test_a_timer_message_is_refused_if_too_many_messages_are_already_due_in_the_same_minute(bench: Bench) -> None:
     """SYSTEM_BUSY: producers come again."""
     redirect = TimerRedirect(bench.clock, lambda: (DAY_MS, ""), lambda at_ms: at_ms != bench.clock.now_ms() + 5)
     assert redirect(message("T", 0, TIMER_DELAY_MS="4"))
@@ -398,7 +398,7 @@ def test_a_timer_message_due_in_a_minute_with_too_many_messages_is_refused(bench
         lambda: message("T", 0),
     ],
 )
-def test_the_timer_topic_receives_no_due_message_no_half_message_and_no_message_with_a_delay_level(
+def test_due_messages_and_half_messages_are_not_redirected_to_the_timer_topic(
     bench: Bench, make: Callable[[], Any]
 ) -> None:
     """A time that has come, a half message, one with a delay level, one that waits already."""

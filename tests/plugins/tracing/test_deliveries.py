@@ -28,7 +28,7 @@ def found(pieces: list[memoryview]) -> list[tuple[object, object]]:
     return [(span.attributes["flintmq.queue_offset"], span.attributes["messaging.message.id"]) for span in spans]
 
 
-def test_each_commit_log_record_with_a_sampled_traceparent_is_found_exactly_once(tmp_path: Path) -> None:
+def test_delivered_messages_are_traced_only_if_their_traceparent_has_the_sampled_flag(tmp_path: Path) -> None:
     """Whatever stands in bodies and other properties; a value that looks sampled and is none by the rules is none."""
     lookalike = b"\x02traceparent\x01" + PARENT.encode()
     pieces, _ = log_of(

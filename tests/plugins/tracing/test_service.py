@@ -56,7 +56,7 @@ def test_messages_beyond_the_limit_of_unfinished_traces_are_counted_but_not_trac
 
 
 @pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
-def test_a_refused_message_has_no_span_and_a_message_that_may_be_lost_has_a_span_with_an_error(
+def test_the_span_of_a_stored_message_contains_an_error_if_the_message_may_be_lost(
     tmp_path: Path, waiter: object, error: str
 ) -> None:
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""

@@ -53,7 +53,7 @@ def test_messages_that_the_broker_itself_writes_are_not_traced() -> None:
     assert made.noted(one) is None
 
 
-def test_the_number_of_remembered_trace_contexts_of_refused_messages_is_bounded() -> None:
+def test_tracing_remembers_a_limited_number_of_trace_contexts_if_many_messages_are_refused() -> None:
     """Clients can send as many messages as they like that another step refuses."""
     made = step()
     for number in range(20_000):
@@ -85,7 +85,7 @@ def test_a_traceparent_in_the_shared_properties_of_a_batch_traces_every_message(
     assert sorted(made.noted_of_batch(one)) == [*range(count)]
 
 
-def test_the_sampling_setting_traces_a_random_share_of_client_messages_and_no_system_topics() -> None:
+def test_the_sampling_setting_limits_tracing_to_a_random_share_of_client_messages() -> None:
     """One in four of what clients send, of nothing that the cluster sends to itself, and nothing that would become too long."""
     made = step(4)
     messages: list[Any] = [message(uniq_key=str(n)) for n in range(2_000)]

@@ -45,7 +45,7 @@ def test_a_half_message_is_not_checked_before_its_timeout(make_bench: Any) -> No
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_a_check_round_skips_half_messages_of_ended_transactions_and_saves_its_queue_positions(bench: Any) -> None:
+def test_the_broker_checks_only_half_messages_whose_transactions_have_not_ended(bench: Any) -> None:
     made = [bench.send(str(number)) for number in range(5)]
     for number in (1, 3):
         bench.end(made[number])
@@ -185,7 +185,7 @@ def test_a_check_round_after_a_failed_round_continues_at_the_first_unchecked_hal
     assert len(bench.halves) == 3 + 4
 
 
-def test_no_half_message_is_checked_while_the_store_is_full_and_checks_continue_later(bench: Any) -> None:
+def test_the_check_of_half_messages_pauses_while_the_store_is_full(bench: Any) -> None:
     bench.send("A")
     bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
         ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full"
@@ -214,7 +214,7 @@ def test_deleted_half_messages_are_skipped(bench: Any) -> None:
     assert [header["msgId"] for _, header, _ in bench.round()] == ["3"]
 
 
-def test_a_producer_is_asked_only_after_the_copy_of_the_half_message_made_for_the_check_is_readable(bench: Any) -> None:
+def test_no_transaction_check_is_sent_while_the_new_copy_of_the_half_message_is_unreadable(bench: Any) -> None:
     bench.send("A")
     bench.store.unreadable_from = bench.store.wrote_offset_bytes
     assert not bench.round()
@@ -261,7 +261,7 @@ def test_checks_of_a_half_message_can_be_resumed_after_the_maximum_number_of_che
     assert len(bench.delivered) == 1
 
 
-def test_resuming_checks_of_a_half_message_that_is_still_checked_adds_no_second_check_per_round(bench: Any) -> None:
+def test_a_half_message_is_checked_only_once_per_round_after_a_redundant_resume_command(bench: Any) -> None:
     made = bench.send("A")
     bench.round()
     bench.service.resume(made.commit_log_offset_bytes)

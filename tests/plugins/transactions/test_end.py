@@ -31,7 +31,7 @@ def test_a_commit_delivers_the_half_message_and_writes_an_op_record(bench: Any) 
     assert bench.positions == (1, 1)
 
 
-def test_a_rollback_writes_only_an_op_record_and_an_unknown_state_changes_nothing(bench: Any) -> None:
+def test_a_rollback_writes_an_op_record_but_does_not_deliver_the_half_message(bench: Any) -> None:
     first, second = bench.send("A"), bench.send("B")
     bench.end(first, UNKNOWN)
     bench.end(second, ROLLBACK)
@@ -61,7 +61,7 @@ def test_a_second_commit_or_rollback_of_a_transaction_is_refused(
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_a_transaction_can_be_ended_only_once_although_a_check_stored_a_copy_of_its_half_message(
+def test_a_transaction_can_be_ended_only_once_even_if_its_half_message_is_stored_twice(
     bench: Any, newest_first: bool, decision: int
 ) -> None:
     made = bench.send("A")
@@ -223,7 +223,7 @@ def test_a_commit_on_a_full_store_leaves_the_transaction_open(bench: Any) -> Non
     assert len(bench.delivered) == 1
 
 
-def test_a_half_message_with_an_invalid_real_queue_id_cannot_be_committed(bench: Any) -> None:
+def test_a_half_message_whose_original_queue_id_is_not_a_number_cannot_be_committed(bench: Any) -> None:
     made = bench.send("A")
     made.properties_bytes = made.properties_bytes.replace(b"REAL_QID\x011", b"REAL_QID\x01x")
     with pytest.raises(RefusedError) as refused:
@@ -232,7 +232,7 @@ def test_a_half_message_with_an_invalid_real_queue_id_cannot_be_committed(bench:
     bench.end(made, ROLLBACK)
 
 
-def test_a_message_with_reconsume_times_above_0_begins_no_transaction() -> None:
+def test_a_message_sent_back_by_a_consumer_begins_no_transaction() -> None:
     assert half.asks_for_transaction({"TRAN_MSG": "true"}, 0)
     assert half.asks_for_transaction({"TRAN_MSG": "True"}, 0)
     assert not half.asks_for_transaction({"TRAN_MSG": "true"}, 1)

@@ -293,7 +293,7 @@ def test_transactions_are_checked_and_ended_only_on_a_master(tmp_path: Path) -> 
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
 
 
-def test_a_promoted_slave_writes_the_op_record_of_a_commit_if_the_op_record_was_not_replicated(tmp_path: Path) -> None:
+def test_a_promoted_slave_writes_the_missing_op_record_of_a_committed_transaction(tmp_path: Path) -> None:
     """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
     with EmbeddedBroker(tmp_path) as broker:
         place, offset = half(broker, b"1")

@@ -28,7 +28,7 @@ def test_an_op_record_with_several_offsets_is_read(bench: Any) -> None:
     assert bench.positions == (4, 1)
 
 
-def test_an_op_record_for_a_half_message_also_ends_the_copy_that_a_transaction_check_appended(bench: Any) -> None:
+def test_the_copy_of_a_half_message_is_not_checked_after_the_transaction_has_ended(bench: Any) -> None:
     """RocketMQ forgets this, and asks again."""
     made = bench.send("A")
     bench.round()
@@ -40,7 +40,7 @@ def test_an_op_record_for_a_half_message_also_ends_the_copy_that_a_transaction_c
             bench.end(place)
 
 
-def test_a_half_message_that_was_copied_for_its_immunity_time_is_not_checked_after_it_has_ended(bench: Any) -> None:
+def test_a_copied_half_message_is_not_checked_if_its_original_belongs_to_an_ended_transaction(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])
@@ -63,7 +63,7 @@ def test_an_op_record_lost_in_a_crash_is_written_again(bench: Any) -> None:
 @pytest.mark.parametrize("checks_before", [0, 1, 3])
 @pytest.mark.parametrize("lost_answers", [0, 1, 3])
 @pytest.mark.parametrize("decided", ["at the half message", "at the newest copy", "never"])
-def test_a_committed_message_is_delivered_once_whichever_record_was_the_last_before_a_crash(
+def test_a_committed_message_is_delivered_once_after_a_crash_at_any_point_of_its_transaction(
     bench: Any, checks_before: int, lost_answers: int, decided: str
 ) -> None:
     """Whatever of half, copies, message and op records is kept, and however many answers to checks are lost, also that to
@@ -130,7 +130,7 @@ def test_offsets_of_the_half_and_op_queues_are_saved_only_after_the_log_is_flush
     assert bench.store.saved == (1, 0)
 
 
-def test_a_half_message_rolled_back_after_its_last_check_cannot_be_committed_after_a_restart(make_bench: Any) -> None:
+def test_a_half_message_that_was_rolled_back_cannot_be_committed_after_a_restart(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()

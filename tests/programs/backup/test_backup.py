@@ -171,7 +171,7 @@ def test_making_a_backup_of_a_store_without_its_log_folder_is_refused(live: Live
     live.open()
 
 
-def test_a_backup_of_a_cleanly_stopped_store_whose_log_end_is_damaged_is_refused(live: Live) -> None:
+def test_a_backup_is_refused_if_the_log_of_a_cleanly_stopped_store_has_a_damaged_end(live: Live) -> None:
     """After a crash it is a torn tail, which nobody was promised; after a clean stop it is damage."""
     live.put(20)
     live.store.close()
@@ -214,7 +214,7 @@ def test_a_backup_into_the_backup_folder_of_another_store_is_refused(live: Live,
         other.store.close()
 
 
-def test_a_backup_is_refused_if_the_log_was_truncated_to_less_than_the_last_backup_contains(live: Live) -> None:
+def test_a_backup_is_refused_if_the_log_was_truncated_since_the_last_backup(live: Live) -> None:
     """It has other bytes where the backup has those that a power cut took."""
     live.put(30)
     live.back_up()

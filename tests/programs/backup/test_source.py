@@ -44,7 +44,7 @@ def test_a_backup_of_a_running_broker_ends_at_the_dispatched_log_position_that_t
 
 
 @pytest.mark.parametrize("marks", [{"state": FeedState.CLOSED}, {"written_at_ms": NOW_MS - 31_000}])
-def test_a_backup_ignores_log_positions_published_more_than_30_s_ago_or_by_a_stopped_broker(
+def test_a_backup_ignores_the_log_positions_in_a_file_that_the_broker_no_longer_updates(
     live: Live, marks: dict[str, object]
 ) -> None:
     """Another broker may have written since."""
@@ -53,7 +53,7 @@ def test_a_backup_ignores_log_positions_published_more_than_30_s_ago_or_by_a_sto
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == live.store.watermarks.dispatched
 
 
-def test_a_backup_of_a_broker_that_just_truncated_its_log_ends_at_the_offset_of_the_truncation(live: Live) -> None:
+def test_a_backup_ends_at_the_offset_to_which_the_broker_has_just_truncated_its_commit_log(live: Live) -> None:
     """A broker that has just begun has not written its feed again."""
     live.put(10)
     feed(live, dispatched_offset_bytes=1_000)
@@ -62,7 +62,7 @@ def test_a_backup_of_a_broker_that_just_truncated_its_log_ends_at_the_offset_of_
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == 700
 
 
-def test_a_half_written_consume_queue_unit_does_not_determine_where_a_backup_ends(live: Live) -> None:
+def test_a_backup_ends_after_the_last_record_with_a_complete_unit_in_a_consume_queue(live: Live) -> None:
     """The unit of another queue counts then."""
     live.put(30, queue_id=0)
     live.put(1, queue_id=1)

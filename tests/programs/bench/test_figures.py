@@ -9,7 +9,7 @@ import pytest
 from flintmq.programs.bench.figures import estimate, ratio
 
 
-def test_the_confidence_interval_uses_students_distribution() -> None:
+def test_the_confidence_interval_is_computed_with_the_student_t_distribution() -> None:
     """The textbook's: five values, four degrees of freedom, 2.776 standard errors."""
     found = estimate([10, 12, 11, 13, 14])
     assert found.mean == 12

@@ -53,7 +53,7 @@ def edit(store: Path, position: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_the_start_report_after_a_clean_stop_shows_where_the_log_ended_and_reports_no_damage(tmp_path: Path) -> None:
+def test_a_broker_reports_no_damage_when_it_starts_after_a_clean_stop(tmp_path: Path) -> None:
     """But how far the log goes, and that its end was looked at."""
     end = used(tmp_path)
     with flintmq.Broker(configured(tmp_path)) as broker:

@@ -91,7 +91,7 @@ def test_store_errors_in_a_plugin_dispatcher_are_raised_to_the_caller(error: Exc
     assert (part.errors, part.why_off) == (0, "")
 
 
-def test_closing_a_plugin_dispatcher_never_raises_the_plugins_errors(part: Part) -> None:
+def test_closing_the_dispatcher_of_a_plugin_never_raises_an_error_of_the_plugin(part: Part) -> None:
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=False)
     isolated.close()

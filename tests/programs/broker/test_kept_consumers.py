@@ -90,7 +90,7 @@ def killed(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_consumers_can_pull_and_lock_queues_and_list_group_members_directly_after_a_broker_restart(
+def test_a_restarted_broker_accepts_pulls_of_a_consumer_before_its_next_heartbeat(
     broker: EmbeddedBroker, clock: VirtualClock, end: Callable[[EmbeddedBroker], None]
 ) -> None:
     """Java's clients send the next heartbeat up to 30 s later; until then they pull, rebalance and renew their locks."""

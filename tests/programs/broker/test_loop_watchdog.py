@@ -15,7 +15,7 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 from flintmq.programs.broker.loop_watchdog import LoopWatchdog
 
 
-def test_the_watchdog_of_an_event_loop_that_is_not_blocked_reports_nothing_and_stops_immediately() -> None:
+def test_the_watchdog_reports_nothing_if_the_event_loop_is_not_blocked() -> None:
     """And a stop is at once, though the watchdog waits for the next beat."""
 
     async def live() -> LoopWatchdog:

@@ -160,7 +160,7 @@ def test_a_plugin_service_without_required_methods_makes_the_start_fail(tmp_path
         ("on_stored", lambda self: None, r"expected on_stored\(stored\), a plain method; found"),
     ],
 )
-def test_an_optional_service_method_with_wrong_parameters_makes_the_broker_start_fail(
+def test_a_broker_does_not_start_if_an_optional_method_of_a_service_has_wrong_parameters(
     tmp_path: Path, method: str, function: Any, expected: str
 ) -> None:
     """The ports say what each method of a service is called with."""

@@ -105,7 +105,9 @@ def test_groups_can_be_created_and_shown_and_deleted_by_the_groups_command(
     assert cli("groups", "delete", "Readers", *where).code == 1
 
 
-def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_groups_command_warns_if_the_members_of_a_group_have_conflicting_subscriptions(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
     async def look() -> tuple[Any, Any, Any, str]:

@@ -62,9 +62,7 @@ def test_the_benchmark_reads_the_code_and_the_next_offset_from_the_raw_bytes_of_
     assert (slot_of(answer), code_of(answer), field_of(answer, b"nextBeginOffset")) == (9, 11, 42)
 
 
-def test_bench_send_prints_its_rate_and_latencies_and_bench_consume_prints_its_message_count(
-    cli: RunCommand, name_server: str
-) -> None:
+def test_the_send_benchmark_prints_its_rate_and_its_latencies(cli: RunCommand, name_server: str) -> None:
     """One line of JSON per run with every figure, against a broker that is there."""
     common = ("-n", name_server, "--topic", "BenchRuns", "--count", 400, "--warmup", 0, "--size", 32)
     sent = cli("bench", "send", *common, "--connections", 2, "--inflight", 8, "--pid", os.getpid()).json

@@ -21,7 +21,7 @@ def test_bench_latency_counts_only_messages_of_its_run(cli: RunCommand, name_ser
         assert found["send_p50_ms"] > 0
 
 
-def test_bench_latency_prints_the_latency_ratios_of_two_brokers_if_it_measures_a_second_broker(
+def test_the_latency_benchmark_of_two_brokers_prints_the_ratio_of_their_latencies(
     cli: RunCommand, name_server: str
 ) -> None:
     """Both are measured in turn, and the last line has the ratios."""

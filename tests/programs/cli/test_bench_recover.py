@@ -34,7 +34,7 @@ def test_bench_recover_of_a_missing_store_prints_a_one_line_error(cli: RunComman
     assert outcome.err.count("\n") == 1
 
 
-def test_the_copy_of_a_store_with_sparse_files_has_equal_bytes_and_is_sparse(tmp_path: Path) -> None:
+def test_copying_a_store_preserves_the_holes_in_its_sparse_files(tmp_path: Path) -> None:
     """Files are made at full size; a gigabyte of zeros need not be written."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     size = 16 * 1024 * 1024

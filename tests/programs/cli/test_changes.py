@@ -115,7 +115,7 @@ def test_changing_a_topic_with_the_admin_client_keeps_topic_fields_that_are_not_
     assert never is None
 
 
-def test_the_topics_create_command_and_a_first_send_give_a_new_topic_the_same_number_of_queues(
+def test_topics_created_by_a_command_or_by_the_first_send_have_the_same_number_of_queues(
     cli: RunCommand, name_server: str, ask: Ask
 ) -> None:
     """``topics create`` once made 8 queues where sending makes 4: chance decided how many consumers a topic takes."""

@@ -55,7 +55,9 @@ def test_the_yaml_output_of_config_show_can_be_loaded_as_a_configuration_file(cl
     assert (str(loaded.config.store.path), loaded.config.listen.port) == ("/x", 5)
 
 
-def test_config_show_as_yaml_names_the_keys_of_omitted_secrets(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_yaml_output_of_config_show_contains_the_setting_name_of_every_omitted_secret(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """Whoever keeps the YAML must know what is missing in it before a broker says so."""
     file, copy = tmp_path / "b.yaml", tmp_path / "copy.yaml"
     account = "{accessKey: somebody, secretKey: hunter2hunter2}"

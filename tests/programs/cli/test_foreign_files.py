@@ -117,7 +117,7 @@ def prints() -> Iterator[tuple[str, ast.Call]]:
                     yield f"{package}/{path.name}:{node.lineno}", node
 
 
-def test_only_the_output_modules_and_the_module_cli_store_print_directly_to_the_terminal() -> None:
+def test_only_the_output_modules_and_the_store_commands_write_directly_to_the_terminal() -> None:
     """A ``print`` of a command shows text of others as it is; ``print_line`` and its like escape it."""
     found = [where for where, _node in prints() if where.partition("/")[2].partition(":")[0] not in PRINTERS]
     assert [where.partition(":")[0] for where in found] == ["cli/store.py"], (

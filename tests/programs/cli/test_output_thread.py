@@ -84,7 +84,7 @@ def test_log_lines_above_the_limit_of_waiting_bytes_are_dropped_and_counted(outp
     assert output.lines[-2:] == [b"some are lost", b"after"]
 
 
-def test_a_single_line_larger_than_the_limit_is_written_if_no_other_line_waits(output: Output) -> None:
+def test_a_line_larger_than_the_output_buffer_is_written_if_the_buffer_is_empty(output: Output) -> None:
     output.let.set()
     output.thread.put(b"y" * (2 * WAITING_BYTES_MAX) + b"\n")
     assert output.thread.flush(20)

@@ -36,7 +36,7 @@ def test_the_command_plugin_new_prints_the_created_folder_and_the_next_commands_
     assert (tmp_path / "flintmq-disk-watch" / "pyproject.toml").exists()
 
 
-def test_the_command_plugin_new_with_the_option_json_lists_the_written_files(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_json_output_lists_every_file_that_was_created_for_the_new_plugin(cli: RunCommand, tmp_path: Path) -> None:
     """Every file that is there, and the names that follow from the plugin's."""
     folder = tmp_path / "a b"
     told = cli("plugin", "new", "flintmq-disk-watch", "--kind", "service", "--dir", folder, "--json").json
@@ -85,7 +85,7 @@ def test_plugin_new_reports_the_path_of_a_folder_that_cannot_be_created(cli: Run
 
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_configuration_in_a_new_plugins_readme_is_valid(
+def test_the_readme_of_a_new_plugin_shows_a_valid_configuration(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """As it stands there, with the plugin on the path."""

@@ -74,7 +74,7 @@ def test_a_single_broker_refuses_to_start_in_a_folder_that_contains_stores_of_se
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 
 
-def test_the_run_command_reports_when_it_is_ready_and_serves_clients_and_stops_cleanly(
+def test_the_run_command_serves_clients_until_it_is_interrupted(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""

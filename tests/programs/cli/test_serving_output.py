@@ -243,7 +243,7 @@ def test_sighup_stops_a_process_cleanly(tmp_path: Path, small: list[str]) -> Non
     assert not list(tmp_path.glob("**/abort"))
 
 
-def test_a_name_server_started_with_sighup_ignored_is_not_stopped_by_sighup(tmp_path: Path) -> None:
+def test_a_name_server_ignores_sighup_if_sighup_was_already_ignored_when_the_server_started(tmp_path: Path) -> None:
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {PROGRAM}"
     with serving("namesrv", "--port", 0, program=program) as (process, _):
         process.send_signal(signal.SIGHUP)

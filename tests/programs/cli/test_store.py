@@ -59,7 +59,9 @@ def damage(store: Path, number: int = 3) -> None:
     path.write_bytes(raw)
 
 
-def test_store_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: RunCommand, store: Path) -> None:
+def test_the_verify_command_exits_with_0_for_a_sound_store_and_with_1_for_a_damaged_store(
+    cli: RunCommand, store: Path
+) -> None:
     """0 and 1, for scripts; a table for people."""
     outcome = cli("store", "verify", store)
     assert (outcome.code, outcome.err) == (0, "")
@@ -264,7 +266,7 @@ def test_store_verify_reports_an_error_if_the_index_settings_do_not_match_the_in
     assert "an index file with 17 slots" in outcome.out
 
 
-def test_store_verify_warns_and_store_repair_exits_with_3_while_a_broker_uses_the_store(store: Path) -> None:
+def test_the_command_store_repair_exits_with_code_3_while_a_broker_uses_the_store(store: Path) -> None:
     """What it writes meanwhile may look like damage; a repair refuses. Its lock survives the look."""
     running = open_store(store)
     try:
@@ -303,9 +305,7 @@ def test_store_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_store_verify_reads_the_log_folders_that_the_setting_store_path_commit_log_lists(
-    cli: RunCommand, tmp_path: Path
-) -> None:
+def test_the_command_store_verify_reads_each_of_several_configured_log_folders(cli: RunCommand, tmp_path: Path) -> None:
     """As the broker is told of them."""
     folders = [tmp_path / "a", tmp_path / "b"]
     root = tmp_path / "store"

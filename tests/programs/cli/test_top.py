@@ -37,7 +37,7 @@ def test_the_top_command_exits_with_4_if_no_server_answers(cli: RunCommand) -> N
     assert "nobody answers" in outcome.err
 
 
-def test_the_top_command_without_a_terminal_names_the_options_for_one_snapshot_and_for_json(
+def test_the_top_command_fails_without_a_terminal_and_suggests_its_json_option(
     cli: RunCommand, name_server: str
 ) -> None:
     outcome = cli("top", "-n", name_server)

@@ -39,7 +39,7 @@ def found(broker: BrokerMemory, *groups: GroupView) -> list[tuple[str, str, str]
     return [(alarm.id, alarm.subject, alarm.address) for alarm in alarms]
 
 
-def test_alarms_of_brokers_name_the_broker_address_and_critical_alarms_are_listed_first() -> None:
+def test_critical_alarms_of_a_broker_are_listed_before_warnings() -> None:
     broker = telling(Alarm("disk.low", WARNING, "", "low"), Alarm("store.fenced", CRITICAL, "", "fenced"))
     assert found(broker) == [("store.fenced", "", BROKER.address), ("disk.low", "", BROKER.address)]
 

@@ -31,7 +31,7 @@ def test_the_put_latency_is_none_if_the_broker_does_not_report_it() -> None:
     assert figures.put_latency_99_ms({"putLatency99": "0.00"}) is None
 
 
-def test_groups_with_conflicting_subscriptions_are_read_from_the_brokers_runtime_info() -> None:
+def test_the_cluster_view_finds_conflicting_subscriptions_in_the_runtime_info_of_a_broker() -> None:
     told = {"contradictorySubscriptions": "g: a@1, b@2; h: c@3"}
     assert figures.odd_groups(told) == {"g": "a@1, b@2", "h": "c@3"}
     assert figures.odd_groups({}) == {}

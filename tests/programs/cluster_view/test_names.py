@@ -25,9 +25,7 @@ PLACES = [("broker-a", "C")]
         ("<b>", "user"),
     ],
 )
-def test_a_topic_is_classified_by_its_name_as_user_or_retry_or_dead_letter_or_system_topic(
-    topic: str, kind: str
-) -> None:
+def test_retry_and_dead_letter_and_system_topics_are_recognized_by_their_names(topic: str, kind: str) -> None:
     assert kind_of_topic(topic, PLACES) == kind
 
 

@@ -57,7 +57,7 @@ def test_a_queue_without_waiting_messages_is_not_stuck() -> None:
     assert seen.stuck(1060.0, 60.0) == [(Q0, 60.0)]
 
 
-def test_a_queue_reset_to_an_earlier_offset_is_not_stuck() -> None:
+def test_a_queue_is_not_stuck_after_its_consumer_offset_was_moved_back() -> None:
     seen = look(look(None, 0.0, q0=(9, 5)), 70.0, q0=(9, 2))
     assert seen.stuck(70.0, 60.0) == []
 
@@ -80,7 +80,7 @@ def test_a_lag_is_never_negative(end: int, offset: int, lag: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0.1, 100)), min_size=1, max_size=20))
-def test_stuck_queues_found_by_incremental_updates_equal_those_computed_from_all_past_samples(
+def test_incremental_detection_of_stuck_queues_gives_the_same_result_as_a_full_computation(
     looks: list[tuple[int, int, float]],
 ) -> None:
     """Against the definition, computed from the whole past."""

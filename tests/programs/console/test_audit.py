@@ -38,7 +38,7 @@ def test_the_audit_log_has_a_bounded_size_on_disk_and_in_memory(
     assert all(path.stat().st_size < 2_000 + 1_500 for path in tmp_path.iterdir())
 
 
-def test_an_audit_entry_stays_in_memory_and_an_error_is_logged_if_its_file_cannot_be_written(
+def test_an_audit_entry_stays_in_memory_if_the_audit_file_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change was made: what is not known any more must not be that."""

@@ -63,7 +63,7 @@ async def said(port: int, line: bytes, headers: bytes = b"", body: bytes = b"") 
         (b"\x00\xff\xfe GET", b""),
     ],
 )
-def test_http_requests_with_a_too_long_or_malformed_request_line_or_headers_are_refused(
+def test_an_http_request_is_refused_if_its_request_line_or_its_headers_are_too_long(
     cluster: EmbeddedCluster, line: bytes, headers: bytes
 ) -> None:
     """Before anything of the console sees them."""

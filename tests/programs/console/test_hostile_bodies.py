@@ -87,7 +87,7 @@ def test_pages_that_show_malicious_messages_take_bounded_time_and_memory(
 
 
 @pytest.mark.slow
-def test_pages_for_concurrent_visitors_together_stay_below_the_memory_limit(
+def test_the_memory_of_the_console_is_bounded_if_many_visitors_open_pages_at_the_same_time(
     cluster: EmbeddedCluster, hostile: dict[str, str]
 ) -> None:
     """The bound is the console's, not each visitor's."""

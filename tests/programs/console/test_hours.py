@@ -86,7 +86,7 @@ def test_a_failed_write_of_the_file_of_saved_samples_is_logged_once(
     assert sum("is not written" in line for line in told) == 1
 
 
-def test_the_console_saves_samples_of_cluster_figures_while_no_browser_requests_a_page(tmp_path: Path) -> None:
+def test_the_console_collects_samples_of_cluster_figures_even_if_no_page_is_open(tmp_path: Path) -> None:
     """Charts that begin when somebody looks show nothing of what brought them here."""
 
     async def run(cluster: EmbeddedCluster) -> None:

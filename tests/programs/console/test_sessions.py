@@ -26,7 +26,7 @@ def begun(table: Sessions, access: Access) -> str:
     return table.begin(cast(Any, access))
 
 
-def test_the_oldest_change_preview_is_discarded_if_too_many_previews_wait_for_confirmation() -> None:
+def test_the_oldest_preview_of_a_change_is_discarded_if_too_many_previews_wait_for_confirmation() -> None:
     """The oldest one makes room; the newest can be confirmed."""
     table = Confirmations(ManualClock())
     first, *_, last = (table.begin("b", "/p", {"n": str(n)}) for n in range(sessions.CONFIRMATIONS_MAX + 1))
@@ -36,7 +36,7 @@ def test_the_oldest_change_preview_is_discarded_if_too_many_previews_wait_for_co
     assert not table.take(last.id, "b", "/p", {"n": str(sessions.CONFIRMATIONS_MAX)})
 
 
-def test_a_session_ends_after_its_idle_time_and_its_maximum_age() -> None:
+def test_a_session_ends_if_it_is_idle_too_long_or_reaches_its_maximum_age() -> None:
     """A browser that was left open is logged out, and one that asks every few seconds too, after half a day."""
     clock, access = ManualClock(), Access()
     table = Sessions(clock)

@@ -24,7 +24,7 @@ def test_names_in_links_are_percent_encoded() -> None:
     assert to("/topics") == "/topics"
 
 
-def test_links_to_other_pages_of_a_list_keep_its_filter() -> None:
+def test_links_to_other_pages_of_a_filtered_list_keep_the_filter() -> None:
     made: Listed[int] = Listed((), 0, 2, 3, "a b", "lag", "/topics", {"kind": "retry"})
     assert made.link(page=3) == "/topics?find=a+b&order=lag&page=3&kind=retry"
     assert made.link(order="", page=1) == "/topics?find=a+b&kind=retry"

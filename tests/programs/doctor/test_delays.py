@@ -109,7 +109,7 @@ def test_repair_keeps_the_delivery_times_of_delayed_messages(store: Path, what: 
     assert verify(StoreFiles(store)).findings == []
 
 
-def test_repair_needs_no_consume_queues_if_the_delay_levels_are_saved_in_the_store(store: Path) -> None:
+def test_repair_rebuilds_queues_of_the_schedule_topic_using_the_delay_levels_saved_in_the_store(store: Path) -> None:
     before = snapshot(store, "consumequeue")
     noted = is_noted(store)
     shutil.rmtree(store / "consumequeue" / SCHEDULE_TOPIC)

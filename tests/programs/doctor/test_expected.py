@@ -28,7 +28,7 @@ def at(queue_offset: int, position: int, **changes: object) -> DispatchRequest:
     return msgspec.structs.replace(FIRST, queue_offset=queue_offset, commit_log_offset_bytes=position, **changes)
 
 
-def test_each_log_record_is_expected_to_have_a_consume_queue_unit_and_an_index_entry_per_key() -> None:
+def test_the_doctor_expects_a_consume_queue_unit_for_each_record_and_an_index_entry_for_each_key() -> None:
     """The unique key first, as the broker writes them."""
     found = taken(FIRST, at(1, 100))
     assert bytes(found.units["T", 0]) == UNIT.pack(0, 100, 7) + UNIT.pack(100, 100, 7)
@@ -38,7 +38,7 @@ def test_each_log_record_is_expected_to_have_a_consume_queue_unit_and_an_index_e
     assert not found.gaps
 
 
-def test_no_queue_unit_is_expected_for_a_half_message_and_no_index_entry_for_a_rollback_record() -> None:
+def test_the_doctor_expects_no_consume_queue_entry_for_a_half_message_or_a_rollback_record() -> None:
     """RocketMQ's rules, which a broker's own dispatchers follow."""
     assert taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_PREPARED)).units == {}
     rolled_back = taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_ROLLBACK))

@@ -91,7 +91,7 @@ def test_explaining_a_queue_offset_shows_whether_the_queue_unit_matches_its_mess
     assert explain_queue_offset(small.files, "Orders", 0, 5)["extension"] == "missing"
 
 
-def test_explain_distinguishes_unused_queue_offsets_from_offsets_out_of_range_and_missing_queues(small: Small) -> None:
+def test_explain_distinguishes_an_unused_queue_offset_from_a_missing_queue(small: Small) -> None:
     """Behind the end, behind the files, in no queue."""
     assert explain_queue_offset(small.files, "Orders", 0, 22)["is"] == "unused"
     assert explain_queue_offset(small.files, "Orders", 0, 999)["is"] == "outside"
@@ -99,7 +99,7 @@ def test_explain_distinguishes_unused_queue_offsets_from_offsets_out_of_range_an
         assert explain_queue_offset(small.files, topic, 0, 0)["is"] == "missing"
 
 
-def test_explaining_a_key_marks_index_entries_of_another_key_with_the_same_hash(small: Small) -> None:
+def test_explain_distinguishes_the_index_entries_of_two_message_keys_with_the_same_hash(small: Small) -> None:
     """Two keys of one hash share their chain: each entry tells whose it is."""
     for key, other in (COLLIDING, COLLIDING[::-1]):
         chains = [entry for file in explain_key(small.files, "Orders", key)["files"] for entry in file["chain"]]
@@ -113,7 +113,7 @@ def test_explaining_a_key_marks_index_entries_of_another_key_with_the_same_hash(
             assert explain_position(small.files, position)["record"]["properties"]["KEYS"] == other
 
 
-def test_explain_marks_no_index_entry_as_a_match_for_a_key_that_no_message_has(small: Small) -> None:
+def test_the_explain_command_finds_no_matching_index_entry_for_an_unknown_key(small: Small) -> None:
     """Its slot may hold others."""
     found = explain_key(small.files, "Orders", "no such key")
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])

@@ -152,9 +152,7 @@ def test_salvage_keeps_all_records_except_the_damaged_records(
         store.close()
 
 
-def test_salvage_begins_a_new_log_file_rather_than_split_a_record_across_two_files(
-    small: Small, tmp_path: Path
-) -> None:
+def test_salvage_never_splits_a_record_across_two_log_files(small: Small, tmp_path: Path) -> None:
     """No record crosses a file's end, each file ends in a blank."""
     small.flip_log(4)
     salvage(small.files, tmp_path / "saved")
@@ -190,7 +188,7 @@ def test_salvage_omits_the_placeholder_records_that_a_repair_wrote_over_damaged_
     assert verify(StoreFiles(tmp_path / "saved"), DELAY_LEVEL_MS).findings == []
 
 
-def test_salvage_lowers_consumer_offsets_by_the_number_of_lost_messages_before_them() -> None:
+def test_salvage_lowers_a_consumer_offset_by_the_number_of_messages_lost_before_that_offset() -> None:
     """Before, at, within and behind what was lost; and where a topic was made anew."""
     numbers = Renumbering()
     assert [numbers.take(KEY, old) for old in (10, 11, 15, 16, 20)] == [10, 11, 12, 13, 14]
@@ -205,7 +203,7 @@ def test_salvage_lowers_consumer_offsets_by_the_number_of_lost_messages_before_t
     assert [numbers.translate(KEY, old) for old in (4, 5, 6)] == [4, 5, 5]
 
 
-def test_salvage_lowers_delay_offsets_by_the_number_of_lost_delayed_messages_before_them(tmp_path: Path) -> None:
+def test_salvage_lowers_the_offset_of_a_delay_level_by_the_number_of_its_lost_messages(tmp_path: Path) -> None:
     """They are offsets of the schedule topic's queues."""
     from flintmq.programs.doctor.salvage import translate_offsets
 
@@ -219,7 +217,7 @@ def test_salvage_lowers_delay_offsets_by_the_number_of_lost_delayed_messages_bef
     assert (tmp_path / "consumerOffset.json").read_text() == "garbage {"
 
 
-def test_log_and_queue_and_index_file_sizes_are_inferred_from_the_files_in_the_store(small: Small) -> None:
+def test_the_settings_for_file_sizes_are_inferred_from_the_existing_files_of_a_store(small: Small) -> None:
     """A file that is cut short does not decide."""
     path = small.root / "consumequeue" / "Bills" / "0" / "00000000000000000000"
     path.write_bytes(b"abc")

@@ -96,7 +96,7 @@ def test_verify_finds_a_flipped_bit_of_the_blank_record_that_ends_a_log_file(
     assert not small.verify().is_sound
 
 
-def test_verify_accepts_any_bytes_between_a_blank_record_and_the_end_of_a_log_file(small: Small) -> None:
+def test_verify_ignores_the_unused_bytes_at_the_end_of_a_log_file(small: Small) -> None:
     """RocketMQ leaves anything there."""
     blank = small.blanks[0]
     small.edit_log(blank.start + 8, b"x" * (blank.end - blank.start - 8))
@@ -154,7 +154,7 @@ def test_verify_does_not_report_a_record_with_an_old_timestamp_as_stale_if_newer
 # files
 
 
-def test_verify_reports_an_error_for_each_file_that_would_make_a_broker_start_fail(small: Small) -> None:
+def test_verify_reports_an_error_for_each_file_that_prevents_a_broker_from_starting(small: Small) -> None:
     """Foreign names, a gap, another size, in log and queues."""
     (small.root / "commitlog" / "notes.txt").write_text("x")
     (small.root / "consumequeue" / "Orders" / "0" / "x").write_text("x")
@@ -221,7 +221,7 @@ def test_verify_accepts_a_store_in_which_a_deleted_topic_was_created_again(tmp_p
     assert "begin at 0 again" in found[0][1]
 
 
-def test_verify_reports_queue_units_that_point_to_messages_of_a_deleted_topic_as_an_error(tmp_path: Path) -> None:
+def test_store_verification_reports_queue_units_that_point_to_messages_of_a_deleted_topic(tmp_path: Path) -> None:
     """So slaves and repairs left them once: new messages behind those that were deleted."""
     with opened(tmp_path, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])

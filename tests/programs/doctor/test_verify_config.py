@@ -64,7 +64,7 @@ def test_verify_reports_an_error_if_the_consumer_offsets_file_is_malformed(small
     assert not small.verify().is_sound
 
 
-def test_verify_reports_delay_offsets_that_are_invalid_or_have_no_consume_queue(small: Small) -> None:
+def test_verify_reports_delay_levels_with_an_invalid_offset_or_a_missing_consume_queue(small: Small) -> None:
     """A level's offset is one of queue level - 1."""
     (small.root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:4,"x":2}}')
     found = [what for _level, what in small.findings]

@@ -93,9 +93,7 @@ def run_tests(folders: list[Path], checkout: Path) -> int:
     return int(found[1])
 
 
-def test_the_generated_tests_of_every_kind_of_new_plugin_project_pass(
-    projects: dict[str, Path], checkout: Path
-) -> None:
+def test_a_new_plugin_project_passes_its_generated_tests(projects: dict[str, Path], checkout: Path) -> None:
     """An author begins with tests that hold."""
     written = sum(
         text.count("\ndef test_")

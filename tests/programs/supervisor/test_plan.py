@@ -20,7 +20,7 @@ def planned(folder: Path, *settings: str, count: int = 2) -> list[BrokerPlan]:
     return plan_brokers(load_config(None, settings, {}), count, folder, NAME_SERVER)
 
 
-def test_each_broker_has_a_unique_name_a_separate_store_folder_and_separate_ports(tmp_path: Path) -> None:
+def test_each_broker_has_its_own_name_and_store_folder_and_ports(tmp_path: Path) -> None:
     """A broker takes the two ports below its own and the one above."""
     first, second = planned(tmp_path)
     assert first.settings == (

@@ -6,7 +6,7 @@ from flintmq.programs.supervisor.supervised import Supervised
 from flintmq.testing.service_kit import check_service
 
 
-def test_the_service_that_reports_supervisor_restarts_passes_the_conformance_checks_for_services() -> None:
+def test_the_service_that_reports_restarts_by_the_supervisor_passes_the_conformance_checks() -> None:
     """It is a service like any other."""
     check_service(lambda _timers: Supervised(1, "was ended by SIGKILL"))
 
@@ -22,7 +22,7 @@ def test_a_supervised_broker_reports_an_alarm_while_another_broker_is_down() -> 
     assert supervised.alarms() == []
 
 
-def test_the_runtime_info_contains_the_number_of_restarts_by_the_supervisor_and_the_last_reason() -> None:
+def test_the_runtime_info_contains_how_often_the_supervisor_has_restarted_the_broker() -> None:
     """A reason may hold anything, colons among it; the first process has none."""
     assert Supervised.parse("0:").runtime_info() == {"supervisorRestarts": "0"}
     assert Supervised.parse("2:was: ended").runtime_info() == {

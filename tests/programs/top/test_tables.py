@@ -34,7 +34,7 @@ def test_topics_are_sorted_by_send_rate_and_system_topics_are_hidden_by_default(
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_the_alarm_line_names_groups_with_lag_but_without_consumers_while_no_alarm_is_active(view: Any) -> None:
+def test_groups_that_lag_and_have_no_consumers_are_shown_even_if_no_alarm_is_active(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))

@@ -47,7 +47,7 @@ STRATEGIES: dict[str, AllocateStrategy] = {
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_allocation_strategy_allocates_the_same_queues_to_a_member_as_the_java_client(name: str) -> None:
+def test_every_allocation_strategy_selects_the_same_queues_in_flintmq_and_in_the_java_client(name: str) -> None:
     """Nearby, RocketMQ goes through other rooms in the order of a hash map: the share is the same, its order is not."""
     order = (lambda found: sorted(found, key=str)) if name == "nearby" else list
     for case in CASES:

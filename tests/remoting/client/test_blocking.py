@@ -52,7 +52,7 @@ def test_stopping_a_loop_thread_cancels_its_tasks() -> None:
         thread.run(answer())
 
 
-def test_shared_loop_returns_one_loop_thread_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_of_shared_loop_in_one_process_returns_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it belongs to the process that this one was forked from, whose thread is not here."""
     shared = shared_loop()
     assert shared_loop() is shared
@@ -71,7 +71,7 @@ def test_shared_loop_returns_one_loop_thread_per_process(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_keyboard_interrupt_before_the_wait_for_a_coroutine_cancels_the_coroutine(
+def test_a_keyboard_interrupt_cancels_the_coroutine_that_the_interrupted_thread_has_scheduled(
     monkeypatch: pytest.MonkeyPatch, has_begun: bool
 ) -> None:
     """The loop's thread may be faster than the caller's, which KeyboardInterrupt then finds on its way to the wait."""
@@ -104,7 +104,7 @@ def test_a_keyboard_interrupt_before_the_wait_for_a_coroutine_cancels_the_corout
     loop.stop()
 
 
-def test_stopping_a_loop_thread_blocked_by_a_coroutine_returns_after_a_timeout(
+def test_the_stop_method_returns_after_a_timeout_if_a_coroutine_blocks_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A coroutine function that never waits holds up all clients; the end of the process it must not."""

@@ -53,7 +53,7 @@ def test_an_ordinary_exception_of_a_callback_is_raised_unchanged(failure: type[B
 
 
 @pytest.mark.parametrize("failure", [*ENDING, *ORDINARY])
-def test_the_wrapper_that_calls_a_callback_returns_every_exception_of_the_callback_as_a_value(
+def test_every_exception_that_a_callback_raises_is_caught_and_returned_as_a_value(
     failure: type[BaseException],
 ) -> None:
     outcome = called(raiser(failure), None)

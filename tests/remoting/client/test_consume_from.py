@@ -50,7 +50,7 @@ def test_every_spelling_of_consume_from_is_accepted(value: Any, begin: tuple[str
 
 
 @pytest.mark.parametrize("value", WRONG, ids=[repr(value)[:20] for value in WRONG])
-def test_an_invalid_consume_from_is_refused(value: Any) -> None:
+def test_an_invalid_value_of_the_setting_consume_from_is_refused(value: Any) -> None:
     for make in (begin_of, lambda value: ConsumerSettings(consume_from=value)):
         with pytest.raises(InvalidArgumentError, match="must be first, last, a time such as 2026-01-31T12:00"):
             make(value)
@@ -62,14 +62,12 @@ def test_consumer_settings_can_define_a_timestamp_from_which_consumption_starts(
 
 
 @pytest.mark.parametrize(("value", "begin"), [(value, begin) for value, begin in SPELLINGS if isinstance(value, str)])
-def test_the_from_option_of_the_command_line_accepts_every_spelling_of_a_start_position(
-    value: str, begin: tuple[str, int]
-) -> None:
+def test_every_spelling_of_a_start_position_is_accepted_on_the_command_line(value: str, begin: tuple[str, int]) -> None:
     assert where(value, "--from") == begin
 
 
 @pytest.mark.parametrize("value", [value for value in WRONG if isinstance(value, str)] + [FROM_TIMESTAMP])
-def test_the_from_option_of_the_command_line_refuses_invalid_values(value: str) -> None:
+def test_an_invalid_start_position_on_the_command_line_is_refused(value: str) -> None:
     with (
         CliRunner().isolation(),
         pytest.raises(CommandError, match=r"--from must be a time .*; first and last are accepted"),

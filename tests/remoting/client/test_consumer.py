@@ -147,7 +147,7 @@ def test_a_consumer_continues_at_a_valid_offset_if_its_stored_offset_is_beyond_t
     run(fake_peer, fake_broker, test)
 
 
-def test_a_consumer_skips_a_message_whose_tag_only_shares_its_hash_with_a_subscribed_tag(
+def test_a_consumer_skips_a_message_whose_unsubscribed_tag_has_the_hash_of_a_subscribed_tag(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """A broker compares hashes, and "Aa" has the hash of "BB". What is passed over counts as consumed."""

@@ -146,7 +146,7 @@ def test_closing_a_consumer_logs_the_number_of_its_concurrent_listeners_that_did
     run(test)
 
 
-def test_the_lock_of_a_queue_lost_in_a_rebalance_is_renewed_until_the_running_listener_returns() -> None:
+def test_a_consumer_keeps_the_lock_of_a_reassigned_queue_until_the_running_listener_returns() -> None:
     """The broker forgets a lock after 60 s, and would give the queue to another member in the midst of a message."""
 
     async def test(cluster: FakeCluster) -> None:

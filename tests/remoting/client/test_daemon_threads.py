@@ -121,7 +121,7 @@ def test_the_process_exits_although_a_function_in_the_thread_pool_hangs() -> Non
     assert after == "the process ends, functions of clients have not returned: slow-listener_0"
 
 
-def test_the_process_exit_waits_for_a_function_in_the_thread_pool_that_returns_soon() -> None:
+def test_a_process_waits_at_its_exit_for_a_running_function_of_the_thread_pool() -> None:
     """Without a word where that is soon, and without beginning another one."""
     done = script(
         20,

@@ -92,7 +92,7 @@ def test_lz4_and_zstd_bodies_are_decompressed_and_damaged_bodies_are_refused(pac
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_decompression_of_lz4_and_zstd_bodies_is_limited_in_size_and_memory(
+def test_a_body_in_lz4_or_zstd_is_refused_if_its_decompressed_size_exceeds_the_limit(
     package: str, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A body of exactly the limit is whole, one byte more is refused, and a bomb takes little more memory than the limit."""

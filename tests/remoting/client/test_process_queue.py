@@ -57,7 +57,7 @@ def test_pulling_stops_when_any_cache_limit_is_reached_and_resumes_below_the_lim
     assert has_room(held)
 
 
-def test_pulling_stops_while_too_many_consumed_messages_follow_an_unfinished_message() -> None:
+def test_pulling_stops_while_an_unfinished_message_is_too_far_behind_the_newest_message() -> None:
     """All that lies behind it comes again when the process dies, because it alone holds up what is committed."""
     held = held_queue(CacheLimits(1_000, 1 << 40, 10))
     messages = [message(number) for number in range(11)]

@@ -140,6 +140,6 @@ class PullConsumerMachine(ClientMachine):
         assert self.expected == lengths, f"polled up to {self.expected} of {lengths}"
 
 
-def test_polls_return_the_messages_at_the_consumers_positions_after_random_calls_and_server_faults() -> None:
+def test_polls_return_the_messages_at_the_current_offsets_of_the_consumer_despite_server_faults() -> None:
     """Polls give what the positions say, calls end, and close leaves nothing."""
     run_machine(PullConsumerMachine, examples(100))

@@ -84,7 +84,7 @@ def test_every_name_server_is_tried_once_before_a_request_fails() -> None:
         assert servers.asked == ["b:1", "c:1", "a:1"]
 
 
-def test_requests_that_fail_concurrently_switch_to_the_next_name_server_only_once() -> None:
+def test_the_client_switches_name_servers_only_once_if_several_requests_fail_at_the_same_time() -> None:
     """Ten requests that were under way when the server died must not go round in a circle."""
     servers = Servers()
     servers.down = {"a:1"}

@@ -121,7 +121,7 @@ def test_latency_backoff_avoids_a_failed_broker_for_ten_minutes(fake_peer: Any, 
     ("latency_ms", "backoff_ms"),
     [(550, 30_000), (1_000, 60_000), (2_500, 120_000), (3_000, 180_000), (20_000, 600_000)],
 )
-def test_a_slow_broker_is_avoided_for_the_backoff_time_of_its_latency(
+def test_a_producer_avoids_a_slow_broker_for_a_time_that_depends_on_the_latency(
     fake_peer: Any, fake_broker: Any, latency_ms: int, backoff_ms: int
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -138,7 +138,7 @@ def test_a_slow_broker_is_avoided_for_the_backoff_time_of_its_latency(
     run(fake_peer, fake_broker, test, latency_backoff=True)
 
 
-def test_latency_backoff_does_not_avoid_a_broker_that_refused_an_illegal_message(
+def test_messages_are_still_sent_to_a_broker_after_it_refused_an_illegal_message(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -171,7 +171,7 @@ def test_a_message_not_stored_durably_is_sent_to_another_broker_if_retry_when_no
     run(fake_peer, fake_broker, test, retry_when_not_durable=True)
 
 
-def test_a_send_returns_the_status_flush_disk_timeout_of_its_first_attempt_if_its_retry_fails(
+def test_a_send_returns_the_status_of_its_first_attempt_if_the_retry_after_a_flush_timeout_fails(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -189,7 +189,7 @@ def test_a_send_returns_the_status_flush_disk_timeout_of_its_first_attempt_if_it
     run(fake_peer, fake_broker, test, retry_when_not_durable=True, names="ab")
 
 
-def test_a_message_not_stored_durably_is_not_sent_again_if_the_topic_has_only_one_broker(
+def test_a_producer_does_not_retry_on_flush_disk_timeout_if_the_topic_has_only_one_broker(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -201,7 +201,7 @@ def test_a_message_not_stored_durably_is_not_sent_again_if_the_topic_has_only_on
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_latency_backoff_selects_an_unavailable_broker_only_if_no_broker_is_available(
+def test_a_recently_slow_broker_is_selected_only_if_all_brokers_were_recently_slow(
     events: list[tuple[str, int, int]],
 ) -> None:
     clock = HandClock()

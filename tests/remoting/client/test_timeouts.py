@@ -108,7 +108,7 @@ def test_a_known_route_is_used_if_no_name_server_answers_in_time(fake_peer: Any,
 
 
 @pytest.mark.parametrize("kind", ["request", "half message"])
-def test_refreshing_an_old_route_leaves_time_to_send_if_no_name_server_answers(kind: str) -> None:
+def test_a_request_succeeds_within_its_timeout_if_no_name_server_answers_the_route_refresh(kind: str) -> None:
     """Before a request or a half message, the brokers must learn of the client, which needs the route, too."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
@@ -128,7 +128,7 @@ def test_refreshing_an_old_route_leaves_time_to_send_if_no_name_server_answers(k
     cluster.loop.run(run())
 
 
-def test_a_send_does_not_wait_for_a_broker_that_appears_only_in_the_order_configuration(
+def test_a_send_does_not_wait_for_a_broker_whose_address_is_missing_from_the_topic_route(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     async def run() -> None:

@@ -163,7 +163,7 @@ def test_a_producer_sends_trace_messages_only_if_tracing_is_enabled(fake_peer: A
 
 
 @pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 200))])
-def test_sends_that_end_while_the_producer_closes_are_traced_once(seed: int) -> None:
+def test_each_send_is_traced_once_even_if_it_ends_while_the_producer_is_closing(seed: int) -> None:
     """Two tasks that write the same lines would take them, and others, out of the line of those that wait."""
     cluster = FakeCluster(Choices(seed), topics=("T", TRACE))
 

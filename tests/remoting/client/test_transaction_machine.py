@@ -201,7 +201,7 @@ class PlainCheckMachine(TransactionMachine):
 
 
 @pytest.mark.parametrize("machine", [TransactionMachine, PlainCheckMachine])
-def test_half_messages_are_committed_or_rolled_back_as_the_local_transaction_decides_despite_faults(
+def test_faults_do_not_change_whether_a_half_message_is_committed_or_rolled_back(
     machine: type[TransactionMachine],
 ) -> None:
     """Every half message is decided as its local part says, whatever checks raise and whatever servers do meanwhile."""

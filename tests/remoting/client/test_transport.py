@@ -73,7 +73,7 @@ def test_requests_to_an_unreachable_address_fail(fake_peer: type[Peer]) -> None:
         with_peer(fake_peer, test)
 
 
-def test_a_connection_error_is_not_reported_as_unhandled_if_one_waiting_request_was_canceled(
+def test_no_unhandled_error_is_reported_if_a_connection_fails_after_a_request_was_canceled(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio.shield() reports it since Python 3.14, and a program that gave up a call would log an error."""
@@ -102,7 +102,7 @@ def test_a_connection_error_is_not_reported_as_unhandled_if_one_waiting_request_
     with_peer(fake_peer, test)
 
 
-def test_a_lost_connection_fails_its_waiting_requests_and_the_next_request_opens_a_new_connection(
+def test_the_next_request_after_a_lost_connection_opens_a_new_connection(
     fake_peer: type[Peer],
 ) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -198,7 +198,7 @@ def test_client_hooks_run_before_each_request_and_after_each_answer(fake_peer: t
     with_peer(fake_peer, test)
 
 
-def test_a_request_above_the_limit_of_unanswered_requests_waits_until_one_of_them_is_answered(
+def test_a_request_waits_while_the_number_of_unanswered_requests_is_at_its_limit(
     fake_peer: type[Peer],
 ) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -431,7 +431,9 @@ def test_a_connection_lost_immediately_after_it_opens_does_not_block_the_event_l
     with_peer(fake_peer, test)
 
 
-def test_the_error_of_a_client_without_tls_at_a_tls_server_mentions_the_tls_option(fake_peer: type[Peer]) -> None:
+def test_a_client_without_tls_raises_an_error_that_mentions_tls_if_the_server_requires_tls(
+    fake_peer: type[Peer],
+) -> None:
     """A plain frame gets an alert of TLS, which is no frame."""
 
     async def run() -> None:

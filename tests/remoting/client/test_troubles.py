@@ -50,7 +50,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_current_problems_of_the_consumer(
+def test_a_consumer_warns_only_once_per_topic_if_the_name_server_is_unreachable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:

@@ -107,7 +107,7 @@ def test_a_poll_returns_unreadable_messages_with_their_stored_body_and_the_reaso
     run(fake_peer, fake_broker, test)
 
 
-def test_polling_returns_every_message_of_a_queue_in_which_all_messages_are_unreadable(
+def test_polling_reaches_the_end_of_a_queue_that_contains_only_unreadable_messages(
     fake_peer: Any, fake_broker: Any
 ) -> None:
     """Each is delivered by itself, and the queue ends."""

@@ -435,7 +435,7 @@ def test_broker_settings_are_returned_and_only_settings_on_an_allow_list_can_be_
     assert bench.state.config is changed
 
 
-def test_settings_formatted_as_java_properties_are_ascii_and_read_back_unchanged() -> None:
+def test_settings_are_unchanged_after_they_are_formatted_and_parsed_as_java_properties() -> None:
     values = {"a": "b=c:d", "path": "C:\\x", "text": " ü\n中\t", "empty": ""}
     raw = format_properties(values)
     assert raw.isascii()

@@ -73,7 +73,7 @@ def test_members_of_a_group_are_notified_when_another_member_unregisters(
     assert len(bench.state.producers.members("pg")) == 1
 
 
-def test_check_client_config_refuses_a_subscription_with_an_invalid_or_unsupported_filter(bench: Any, ask: Any) -> None:
+def test_a_client_configuration_with_an_invalid_or_unsupported_filter_is_refused(bench: Any, ask: Any) -> None:
     def broken(expression: str, codes: frozenset[int]) -> Any:
         raise RefusedError(23, f"no SQL: {expression}", reason="filter.syntax")
 
@@ -115,7 +115,7 @@ def test_listing_the_members_of_an_empty_group_is_an_error(bench: Any, ask: Any)
     assert fastjson.loads(answer.body) == {"consumerIdList": ["a"]}
 
 
-def test_an_offset_query_without_a_committed_offset_returns_0_only_if_the_whole_queue_is_in_memory(
+def test_the_offset_query_of_a_new_consumer_group_returns_0_if_the_queue_is_fully_in_memory(
     bench: Any, ask: Any
 ) -> None:
     handlers = ConsumerManageProcessor(bench.state.api).handlers()

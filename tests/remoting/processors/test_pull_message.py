@@ -180,7 +180,7 @@ def test_an_invalid_pull_is_refused_with_the_response_code_that_clients_expect(
     assert answer.code == code
 
 
-def test_a_pull_needs_read_permission_of_broker_and_topic_and_an_enabled_consumer_group(pulls: Pulls) -> None:
+def test_a_pull_is_refused_if_the_broker_or_the_topic_or_the_consumer_group_forbids_reading(pulls: Pulls) -> None:
     """An administrator can stop reading at each of these three places."""
     state = pulls.state
     config = state.topics.select("T")

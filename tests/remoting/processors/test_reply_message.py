@@ -77,9 +77,7 @@ def _later(bench: Any, ask_later: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
-def test_a_reply_is_pushed_to_the_requester_and_stored_and_acknowledged_to_the_replier(
-    replying: Any, code: int
-) -> None:
+def test_the_broker_stores_a_reply_and_pushes_it_to_the_requester(replying: Any, code: int) -> None:
     """Both names of the code; what is pushed has everything the sender said."""
     answer = replying.send(code=code)
     assert (answer.code, answer.ext_fields["msgId"]) == (0, "7F00000100002A9F000000000000002A")

@@ -116,9 +116,7 @@ def test_secret_settings_are_not_returned(bench: Any, ask: Any) -> None:
     assert not [name for name in shown if "secret" in name.lower() or "passw" in name.lower()]
 
 
-def test_the_settings_slave_read_and_fast_failure_and_store_reply_can_be_changed_at_runtime(
-    bench: Any, ask: Any
-) -> None:
+def test_an_operator_can_enable_both_fast_failure_and_reading_from_slaves_at_runtime(bench: Any, ask: Any) -> None:
     """Each of these was refused, though operators of RocketMQ change them when they must."""
     state = bench.state
     names = {"slaveReadEnable": "true", "brokerFastFailureEnable": "true", "storeReplyMessageEnable": "false"}

@@ -74,7 +74,7 @@ def test_sends_of_the_same_event_loop_iteration_are_appended_together(harness: H
     assert harness.loop.run_one() == 0
 
 
-def test_sends_above_the_size_limit_of_an_event_loop_iteration_wait_for_the_next_iteration(harness: Harness) -> None:
+def test_messages_sent_after_a_very_large_message_wait_for_the_next_event_loop_iteration(harness: Harness) -> None:
     """Other connections are read in between; a single send is taken however large it is."""
     harness.add("a", size_bytes=SHARE_BYTES + 1)
     harness.add("b", "c", size_bytes=SHARE_BYTES // 2)
@@ -137,7 +137,7 @@ def requests(count: int) -> list[Any]:
     return [object() for _ in range(count)]
 
 
-def test_the_setting_admission_fast_failure_is_off_by_default() -> None:
+def test_fast_failure_is_disabled_by_default() -> None:
     assert not BrokerConfig().admission.fast_failure
 
 
@@ -173,7 +173,7 @@ def test_a_send_that_waited_for_a_slow_append_is_refused_if_fast_failure_is_on()
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
-def test_a_send_postponed_to_the_next_event_loop_iteration_is_refused_if_overdue_by_then() -> None:
+def test_a_send_request_is_refused_if_its_processing_was_postponed_for_too_long() -> None:
     """A turn takes no more than so many bytes; what a read brought may be parted by that."""
     control = FastFailure()
     control.arrived(1.0, 3)

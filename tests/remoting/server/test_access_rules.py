@@ -141,7 +141,7 @@ def test_every_request_code_has_exactly_one_access_rule() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RequestCode), ids=lambda code: code.name)
-def test_every_request_code_is_accepted_only_with_a_valid_signature_and_the_permission_of_the_account(
+def test_requests_of_every_code_require_a_valid_signature_and_an_authorized_account(
     code: RequestCode, tmp_path: Path
 ) -> None:
     """No key, an unknown one, a wrong secret, a changed request, a replay; then rights of four kinds of account."""
@@ -253,7 +253,7 @@ def test_a_request_from_an_allowed_address_still_needs_a_valid_signature_by_defa
     assert outcome(door, asked(25, "local-key")) == "acl.address"
 
 
-def test_whitelisted_addresses_need_no_signature_in_the_strict_rocketmq_compatibility_mode(
+def test_requests_from_whitelisted_addresses_need_no_signature_in_rocketmq_compatible_mode(
     tmp_path: Path,
 ) -> None:
     """``compat: strict``: a listed address needs no signature, globally not even a key."""
@@ -266,7 +266,7 @@ def test_whitelisted_addresses_need_no_signature_in_the_strict_rocketmq_compatib
     assert outcome(door, asked(25, None, host="127.0.0.2")) == "acl.unsigned"
 
 
-def test_the_signature_of_a_key_query_may_include_or_omit_the_header_field_unique_key_query(tmp_path: Path) -> None:
+def test_the_signature_of_a_query_by_key_may_leave_out_the_flag_for_unique_keys(tmp_path: Path) -> None:
     """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}

@@ -54,7 +54,7 @@ def test_the_expiry_time_read_from_a_certificate_equals_the_time_that_openssl_pr
 
 
 @needs_openssl
-def test_the_expiry_of_a_certificate_chain_is_its_earliest_expiry(tmp_path: Path) -> None:
+def test_the_expiry_time_of_a_certificate_chain_is_the_earliest_among_its_certificates(tmp_path: Path) -> None:
     """Other parts of the file, such as the key, are ignored."""
     late, soon = certified(tmp_path, "a", 300, EC), certified(tmp_path, "b", 3, EC)
     both = tmp_path / "both.pem"

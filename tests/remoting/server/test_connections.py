@@ -58,7 +58,7 @@ def test_connections_above_a_connection_limit_are_refused() -> None:
     assert table.add()[1] == ""
 
 
-def test_the_connection_with_most_buffered_bytes_is_closed_if_all_connections_buffer_too_many_bytes() -> None:
+def test_the_connection_with_the_most_buffered_bytes_is_closed_if_the_total_exceeds_the_limit() -> None:
     """Not the one that happens to be accounted last."""
     table = Table(buffered_bytes=100)
     large, small = table.add()[0], table.add()[0]

@@ -88,7 +88,7 @@ def work(answered: list[tuple[str, int]]) -> RequestScheduler:
 
 
 @in_loop
-async def test_the_scheduler_alternates_between_connections_and_serves_a_new_connection_first(
+async def test_the_scheduler_answers_one_request_of_each_connection_in_turn(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
@@ -128,7 +128,7 @@ async def test_a_connection_with_one_request_is_served_before_connections_with_m
 
 
 @in_loop
-async def test_requests_of_a_peer_wait_while_the_peer_does_not_read_its_answers(
+async def test_requests_of_a_client_are_not_processed_while_the_client_reads_no_responses(
     work: RequestScheduler, answered: list[Any]
 ) -> None:
     """They must take no time of the loop while they wait."""

@@ -263,7 +263,7 @@ async def test_a_protocol_is_asked_to_pause_writing_if_too_many_unsent_bytes_are
 
 
 @on_both
-async def test_a_write_of_more_buffers_than_one_system_call_accepts_sends_every_buffer(
+async def test_a_socket_write_sends_all_buffers_even_if_more_than_one_system_call_is_needed(
     turns: SocketTurns | None,
 ) -> None:
     transport, peer, theirs = await join(turns)
@@ -303,7 +303,7 @@ async def test_closing_a_transport_sends_buffered_bytes_and_aborting_discards_th
 
 
 @on_both
-async def test_a_connection_is_reported_as_lost_only_once_if_its_peer_closes_before_reading_the_answers(
+async def test_aborting_a_lost_connection_does_not_call_connection_lost_a_second_time(
     turns: SocketTurns | None,
 ) -> None:
     transport, peer, theirs = await join(turns)

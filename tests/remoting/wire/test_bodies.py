@@ -33,7 +33,7 @@ def test_decoded_offset_tables_have_message_queues_as_keys() -> None:
     assert OffsetTable().json() == b"{}"
 
 
-def test_encoded_topic_and_consume_statistics_are_decoded_unchanged() -> None:
+def test_topic_statistics_and_consumer_statistics_are_unchanged_after_encoding_and_decoding() -> None:
     """All FlintMQ clients read such bodies with this function."""
     made = OffsetTable()
     made.add(QUEUE, TopicOffset(min_queue_offset=1, max_queue_offset=9, last_update_timestamp_ms=5))

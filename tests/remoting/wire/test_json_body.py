@@ -112,7 +112,7 @@ def test_a_json_body_longer_than_the_maximum_length_is_refused() -> None:
         fastjson.loads(b"'" + b" " * JSON_BODY_MAX_BYTES)
 
 
-def test_members_of_a_body_with_the_value_none_are_omitted() -> None:
+def test_fields_of_a_json_body_are_omitted_if_their_value_is_none() -> None:
     assert TopicList(topic_list=["T"]).encode() == b'{"topicList":["T"]}'
     assert TopicList("a:1", ["T"]).encode() == b'{"brokerAddr":"a:1","topicList":["T"]}'
 

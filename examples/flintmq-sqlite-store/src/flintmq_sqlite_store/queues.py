@@ -82,7 +82,11 @@ class SqliteConsumeQueues:
         self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
 
     def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Delete each queue of a deleted topic that has units of messages stored before the deletion, or has no units."""
+        """Delete the queues of a deleted topic.
+
+        A queue is kept only if all of its messages were stored after the deletion, because it then belongs to a new topic with
+        the same name.
+        """
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues[key]
             first = queue.first_from(lambda physical: physical < physical_offset_bytes)

@@ -29,9 +29,7 @@ from flintmq.core.io.fastjson import ObjectKey
         ("{n:9223372036854775807}", {"n": 9223372036854775807}),
     ],
 )
-def test_json_with_unquoted_keys_single_quotes_or_trailing_commas_is_parsed_as_by_fastjson(
-    text: str, value: object
-) -> None:
+def test_the_json_reader_accepts_unquoted_keys_and_single_quotes_and_trailing_commas(text: str, value: object) -> None:
     assert fastjson.loads(text) == value
     assert fastjson.loads(text.encode("utf-8")) == value
 
@@ -88,7 +86,7 @@ def test_parsing_random_text_raises_no_error_except_json_syntax_error(garbage: s
         fastjson.loads(garbage)
 
 
-def test_json_objects_used_as_keys_are_read_as_hashable_object_keys() -> None:
+def test_a_json_object_with_another_object_as_a_key_can_be_parsed_and_written() -> None:
     body = fastjson.loads('{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}')
     assert body == {"offsetTable": {ObjectKey({"topic": "T", "queueId": 0, "brokerName": "a"}): 5}}
     assert fastjson.dumps(body) == '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
@@ -104,7 +102,7 @@ def test_two_json_objects_used_as_keys_are_equal_if_only_the_order_of_their_memb
     assert (dict(one), len(one)) == ({"a": 1, "b": {"c": [1]}}, 2)
 
 
-def test_ref_members_of_json_are_replaced_by_the_values_they_refer_to() -> None:
+def test_fastjson_references_in_json_are_replaced_by_the_referenced_values() -> None:
     assert fastjson.loads('{"a":{"x":[{"k":1}]},"b":{"$ref":"$.a.x[0]"},"c":{"$ref":"$.no"}}') == {
         "a": {"x": [{"k": 1}]},
         "b": {"k": 1},
@@ -113,7 +111,7 @@ def test_ref_members_of_json_are_replaced_by_the_values_they_refer_to() -> None:
     assert fastjson.loads('{"a":{"$ref":"$"}}') == {"a": None}
 
 
-def test_json_whose_references_expand_to_more_values_than_it_has_characters_is_refused() -> None:
+def test_json_is_refused_if_its_references_expand_to_too_many_values() -> None:
     """Readers copy what is named: seven thousand numbers named nine hundred times would be six million values."""
     few, many = ('{"a":[' + "1," * 20 + '1],"b":[' + '{"$ref":"$.a"},' * count + "1]}" for count in (3, 30))
     assert fastjson.loads(few)["b"] == [[1] * 21] * 3 + [1]
@@ -122,7 +120,7 @@ def test_json_whose_references_expand_to_more_values_than_it_has_characters_is_r
         fastjson.loads(many)
 
 
-def test_the_limit_on_values_copied_by_json_references_also_counts_nested_values() -> None:
+def test_json_references_that_copy_too_many_nested_values_are_refused() -> None:
     """Otherwise a list of lists would be counted as short."""
     inner = "[" + "1," * 30 + "1]"
     text = '{"a":[' + ",".join([inner] * 5) + '],"b":[' + ",".join(['{"$ref":"$.a"}'] * 5) + "]}"

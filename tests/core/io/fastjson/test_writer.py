@@ -11,7 +11,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
 
 
-def test_integer_keys_are_written_unquoted_as_by_fastjson_or_quoted_as_in_standard_json() -> None:
+def test_integer_keys_are_written_without_quotes_by_default_and_with_quotes_on_request() -> None:
     value = {"b": {1: "ü", 0: None}, "a": None, "c": {"y", "x"}, "d": 0.0, "e": float("nan")}
     assert fastjson.dumps(value) == '{"b":{1:"ü"},"c":["x","y"],"d":0.0,"e":null}'
     assert (

@@ -71,13 +71,13 @@ def test_a_handler_method_handles_all_request_codes_that_it_declares() -> None:
     assert answer.remark == "20003"
 
 
-def test_a_handler_method_that_overrides_a_parent_method_handles_only_its_own_request_codes() -> None:
+def test_an_override_of_a_handler_method_does_not_inherit_the_request_codes_of_the_parent_method() -> None:
     """The codes of the parent would otherwise name a handler that no longer exists."""
     assert [one.code for one in declared_by(Spray)] == [20_001, 20_004]
     assert sorted(Spray().handlers()) == [20_001, 20_004]
 
 
-def test_a_plugins_handler_of_a_built_in_request_code_keeps_the_access_rule_of_the_built_in_handler() -> None:
+def test_a_plugin_handler_inherits_the_access_rule_of_the_built_in_handler_that_it_replaces() -> None:
     """A plugin that replaces a built-in handler must not open the code to everybody."""
     built_in = RequestDeclaration(17, ConsumerGroupRequestHeader, needs=ADMIN, audited=True)
     taken = RequestDeclaration(17, pool="mine").under(built_in)

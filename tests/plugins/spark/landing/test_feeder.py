@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_messages_are_written_to_the_landing_zone_when_their_age_or_total_size_reaches_its_maximum() -> None:
+def test_messages_are_written_to_the_landing_zone_when_a_time_or_size_limit_is_reached() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder

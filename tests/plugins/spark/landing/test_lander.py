@@ -82,7 +82,7 @@ def test_pyarrow_reads_topic_and_date_columns_from_the_partition_folders_of_a_la
         assert positions == sorted(positions), f"{path} keeps the log's order"
 
 
-def test_a_landing_zone_gets_only_configured_topics_and_system_topics_only_if_explicitly_included(
+def test_a_landing_zone_contains_system_topics_only_if_its_settings_include_them(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """Topics of the broker itself are of no use to most readers."""
@@ -98,7 +98,7 @@ def test_a_landing_zone_gets_only_configured_topics_and_system_topics_only_if_ex
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_a_log_range_without_messages_for_the_landing_zone_adds_no_commit_to_the_manifest(
+def test_the_manifest_gets_no_commit_for_a_log_range_without_messages_of_the_selected_topics(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
@@ -194,7 +194,7 @@ def test_two_writers_cannot_use_one_landing_zone_at_the_same_time(tmp_path: Path
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_export_to_a_landing_zone_fails_if_unexported_messages_were_deleted_unless_gaps_are_allowed(
+def test_export_to_a_landing_zone_fails_if_messages_were_deleted_before_their_export(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""

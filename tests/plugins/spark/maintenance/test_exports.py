@@ -191,7 +191,7 @@ def test_an_audit_finds_changed_bodies_and_gaps_in_queue_offsets_and_duplicate_m
     assert audit(StoreFiles(root), InlineEngine(), duplicates=False).get("duplicates") is None
 
 
-def test_exports_compactions_and_audits_of_a_damaged_log_report_the_position_of_the_damage(
+def test_exporting_or_compacting_or_auditing_a_damaged_log_reports_the_position_of_the_damage(
     tmp_path: Path, template: Path
 ) -> None:
     """Each of the three must stop at unreadable bytes, because skipped messages would be missed by nobody."""

@@ -92,7 +92,7 @@ def test_an_undecodable_avro_body_is_null_and_affects_no_other_row() -> None:
     assert [row is None for row in decode([good, *bad, good])] == [False, *(True for _ in bad), False]
 
 
-def test_only_an_undecodable_avro_body_has_a_rejection_reason() -> None:
+def test_the_avro_decoder_returns_a_reason_for_each_body_that_it_cannot_decode() -> None:
     """The reason is the decoder's own, or says which value does not fit its column."""
     schema = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}
     make = AvroDecoder(json.dumps(schema), "plain")

@@ -26,7 +26,7 @@ def test_each_example_file_is_a_valid_pipeline(file: Path) -> None:
     assert schema_file is None or loaded.read("decode.schema_file", schema_file)
 
 
-def test_a_pipeline_that_keeps_bad_records_is_refused_if_its_columns_lack_the_column_bad_record() -> None:
+def test_a_pipeline_that_keeps_bad_records_is_refused_if_it_omits_the_column_for_bad_records() -> None:
     """Without the column, a damaged record would look like a message without a body."""
     text = "source:\n  path: /s\n  badRecords: keep\n  columns: topic,body%s\nsinks: [{format: console}]\n"
     with pytest.raises(ConfigError, match=r"pipeline:4: 'source\.columns' lacks badRecord"):

@@ -38,7 +38,7 @@ class Query:
     ],
     ids=["this process", "Spark Connect", "a dict", "null", "nothing"],
 )
-def test_the_row_count_of_a_spark_batch_is_the_same_for_metrics_reported_as_a_row_or_as_a_dict(
+def test_the_metrics_of_a_spark_batch_may_be_reported_as_a_row_or_as_a_dict(
     observed: dict[str, Any], rows: int
 ) -> None:
     """A form that is not expected must not end the stream; batches are counted once, however often they are looked at."""

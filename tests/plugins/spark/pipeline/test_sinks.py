@@ -52,7 +52,7 @@ def test_unknown_options_of_a_sink_format_are_refused(sink_format: str, options:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "errorifexists", "ignore"])
-def test_each_write_mode_is_passed_to_spark_by_a_name_that_spark_connect_accepts(mode: str) -> None:
+def test_each_write_mode_of_a_sink_is_translated_to_a_name_supported_by_spark_connect(mode: str) -> None:
     """Spark Connect refuses ``errorifexists``, which is the default mode of files."""
     loaded = load_pipeline_text(
         f"source: {{path: /s}}\nsinks: [{{format: parquet, path: /out, mode: {mode}}}]\n", name="p.yaml"

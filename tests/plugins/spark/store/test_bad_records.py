@@ -53,7 +53,7 @@ def test_an_intact_record_after_adjacent_damaged_records_is_not_skipped(root: Pa
 
 
 @pytest.mark.usefixtures("walk")
-def test_a_message_of_a_queue_with_few_messages_is_read_if_it_follows_a_skipped_damaged_record(tmp_path: Path) -> None:
+def test_a_message_of_a_small_queue_is_read_even_if_a_damaged_record_precedes_the_message(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):
@@ -118,7 +118,7 @@ def test_a_read_with_damaged_records_has_the_same_row_count_for_any_chosen_colum
     assert batch(root, columns="badRecord", badRecords="skip") == [{"badRecord": None}] * 19
 
 
-def test_a_record_with_damaged_length_fields_becomes_one_bad_record_row(root: Path) -> None:
+def test_the_reader_finds_the_next_record_after_a_record_with_damaged_length_fields(root: Path) -> None:
     """Its size and magic number are right, so the next record is found without a queue."""
     rows = batch(root)
     file = sorted((root / "commitlog").iterdir())[0]

@@ -265,7 +265,7 @@ BOUNDS = [
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders,payments", "tags": "Aa||BB"}])
-def test_filter_bounds_pushed_down_by_spark_omit_no_matching_row(
+def test_a_read_with_pushed_down_filters_returns_every_matching_row(
     filled: Path, bounds: Bounds, chosen: dict[str, str]
 ) -> None:
     """Spark filters again, so more may come, but never less."""

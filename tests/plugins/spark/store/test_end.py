@@ -76,7 +76,7 @@ def test_reading_a_store_in_use_returns_messages_that_have_no_consume_queue_unit
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_a_read_ends_at_the_log_position_that_the_option_visibility_selects(
+def test_the_visibility_option_determines_the_log_position_at_which_a_read_ends(
     tmp_path: Path, visibility: str | None, expected: int
 ) -> None:
     """Each of its marks is what the option of that name waits for."""

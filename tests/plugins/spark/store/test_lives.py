@@ -61,9 +61,7 @@ def test_a_batch_read_omits_messages_of_deleted_topics(root: Path) -> None:
         assert [(row["body"], row["topic"], row["queueOffset"]) for row in rows] == EXPECTED
 
 
-def test_an_export_omits_messages_of_deleted_topics_and_an_audit_reports_no_missing_messages(
-    root: Path, tmp_path: Path
-) -> None:
+def test_an_export_omits_messages_of_deleted_topics(root: Path, tmp_path: Path) -> None:
     """The rule also holds for the store of a crashed broker."""
     pytest.importorskip("pyarrow")
     assert export(StoreFiles(root), tmp_path / "out", InlineEngine()).rows == len(EXPECTED)

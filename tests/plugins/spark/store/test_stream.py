@@ -43,7 +43,7 @@ def stopped(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}, {"subscribe": "payments"}])
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_every_batch_but_the_last_has_exactly_max_offsets_per_trigger_messages(
+def test_every_batch_except_the_last_has_the_maximum_number_of_messages(
     stopped: Path, options: dict[str, str], rows: int
 ) -> None:
     """maxOffsetsPerTrigger: every batch but the last is full, and together they are all messages once."""

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_the_column_broker_name_is_read_from_the_store_unless_the_option_broker_name_is_set(store: Path) -> None:
+def test_rows_contain_the_broker_name_found_in_the_store_unless_an_option_overrides_the_name(store: Path) -> None:
     """Rows of two stores must be distinguishable without an option, as over the wire and in a landing zone."""
     assert {row["brokerName"] for row in batch(store)} == {"broker-x"}
     assert {row["brokerName"] for row in batch(store, brokerName="named")} == {"named"}

@@ -106,7 +106,7 @@ def test_rows_read_from_queue_units_equal_rows_read_from_the_log(
         Bounds(store_timestamp_ms=Range(1_700_000_001_000, 1_700_000_002_000)),
     ],
 )
-def test_a_pushed_down_filter_returns_the_same_rows_from_consume_queues_as_from_the_log(
+def test_a_query_with_a_filter_returns_equal_rows_from_consume_queues_and_the_commit_log(
     filled: Path, bounds: Bounds
 ) -> None:
     """A query must have the same result, whichever files its columns are read from."""
@@ -243,7 +243,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("gaps_max", [1, 1000])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_rows_are_read_from_log_records_if_queue_units_contradict_the_log(
+def test_spark_reads_rows_from_the_commit_log_if_the_consume_queues_are_damaged(
     store: Path, damage: Callable[[Path], None], gaps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every message once, in order, and by its own words."""
@@ -258,7 +258,7 @@ def test_rows_are_read_from_log_records_if_queue_units_contradict_the_log(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_wrong_queue_units_do_not_change_the_rows_that_a_read_of_selected_topics_returns(
+def test_damaged_consume_queues_do_not_change_the_rows_of_selected_topics(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""
@@ -267,7 +267,7 @@ def test_wrong_queue_units_do_not_change_the_rows_that_a_read_of_selected_topics
     assert units == log
 
 
-def test_a_read_of_a_light_message_queue_lmq_returns_no_rows(store: Path) -> None:
+def test_a_read_of_a_light_message_queue_returns_no_rows(store: Path) -> None:
     """Its units name messages of other topics, which would otherwise be read twice."""
     name_messages_by_two_queues(store)
     assert both(store, subscribe="%LMQ%x") == ([], [])

@@ -135,7 +135,7 @@ def test_a_spark_task_waits_for_a_restarting_broker(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_stream_fails_if_a_broker_is_down_for_longer_than_the_option_max_broker_away_allows(
+def test_a_stream_fails_or_warns_if_a_broker_is_down_for_longer_than_the_configured_time(
     first: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The user says how long; then the error names the broker, the time and the option, or it is a warning."""
@@ -229,7 +229,7 @@ def test_consumer_offsets_are_committed_at_the_reachable_brokers(first: Served, 
     assert first.committed("lag", TOPIC, 0) == 10
 
 
-def test_a_stream_stops_waiting_for_an_unreachable_broker_when_the_broker_answers() -> None:
+def test_a_stream_waits_for_a_failed_broker_until_the_broker_answers_again() -> None:
     """A stream would otherwise wait for queues that no longer exist."""
     contacts = Contacts(options_for_memory(), clock=lambda: 5.0)
     contacts.know([MessageQueue("b1", 0, "t"), MessageQueue("b2", 0, "t")])
@@ -254,7 +254,7 @@ def test_the_error_about_an_unreachable_name_server_contains_the_option_name_and
 
 
 @pytest.mark.parametrize("topics", [{"subscribe": TOPIC}, {"subscribePattern": "ord.*"}])
-def test_an_error_suggests_the_option_broker_addr_if_the_option_name_server_has_a_broker_address(
+def test_the_error_suggests_the_option_broker_addr_if_a_broker_is_given_as_the_name_server(
     first: Served, topics: dict[str, str]
 ) -> None:
     """The error names the option to use, because "refused with code 3" would not help a user."""

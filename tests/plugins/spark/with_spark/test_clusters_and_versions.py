@@ -54,7 +54,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_the_spark_data_source_behaves_as_documented_on_executors_and_with_spark_connect(
+def test_the_spark_data_source_runs_on_a_standalone_cluster_and_with_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Tasks run in this process, on executors of a standalone cluster, or behind a Spark Connect server."""

@@ -107,7 +107,7 @@ def test_the_column_pruning_rule_is_registered_once(spark: Any) -> None:
     assert [rules.apply(number).ruleName() for number in range(rules.size())] == ["flintmq.ColumnPruning"]
 
 
-def test_count_includes_rows_for_damaged_records_although_unused_columns_are_pruned(
+def test_the_row_count_of_a_dataframe_includes_the_rows_for_damaged_records(
     spark: Any, filled: Path, tmp_path: Path
 ) -> None:
     """``count()`` reads one column, which the consume queues have; they do not show the damage."""

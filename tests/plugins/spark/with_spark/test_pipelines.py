@@ -208,7 +208,7 @@ def keeping(store: Path, tmp_path: Path, decode: str) -> str:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_damaged_records_are_written_to_the_table_of_rejected_bodies(
+def test_a_pipeline_writes_damaged_records_to_the_table_of_rejected_records(
     spark: Any, damaged: tuple[Path, int, int], tmp_path: Path, streaming: bool
 ) -> None:
     """Damage of the log is one row with its place and the reason, also when a stream runs its last batch again."""
@@ -234,7 +234,7 @@ def test_damaged_records_are_written_to_the_table_of_rejected_bodies(
     assert [(row.queueOffset, bytes(row.body)) for row in rows[1:]] == [(1, BAD)]
 
 
-def test_the_on_error_setting_decides_whether_a_damaged_record_raises_or_becomes_null_or_is_dropped(
+def test_the_setting_on_error_decides_whether_a_damaged_record_fails_the_pipeline(
     spark: Any, damaged: tuple[Path, int, int], tmp_path: Path
 ) -> None:
     """A pipeline without rejects fails, drops them, or has null and the reason."""

@@ -65,7 +65,7 @@ def bodies(spark: Any, sink: str, out: Path, cluster: Cluster) -> list[bytes]:
 @pytest.mark.parametrize(
     ("kind", "sink"), [("files", "parquet"), ("wire", "parquet"), ("wire", "delta"), ("wire", "flintmq")]
 )
-def test_a_repeated_spark_batch_loses_no_row_and_duplicates_rows_only_when_writing_to_flintmq(
+def test_no_row_is_lost_if_spark_writes_the_last_batch_again_after_a_restart(
     spark: Any, cluster: Cluster, tmp_path: Path, kind: str, sink: str
 ) -> None:
     """It is planned as it was, and sinks that know it leave it out. Messages may be sent again, none is lost."""

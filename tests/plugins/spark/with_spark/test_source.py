@@ -93,7 +93,7 @@ def drained(spark: Any, root: Path, work: Path, **options: str) -> list[dict[str
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_a_spark_stream_with_trigger_available_now_reads_all_messages_in_limited_batches_and_ends(
+def test_the_available_now_trigger_of_spark_reads_all_messages_in_batches_of_limited_size(
     spark: Any, filled: Path, tmp_path: Path
 ) -> None:
     """AvailableNow in batches of the size asked for; a restart has nothing left to do; the progress tells the newest offset."""

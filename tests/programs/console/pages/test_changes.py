@@ -44,7 +44,7 @@ async def last_audit(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize(("to", "again", "skipped", "then"), [("first", 4, 0, 0), ("last", 0, 6, 10)])
-def test_confirming_a_reset_preview_resets_the_offsets_of_a_group_without_members(
+def test_the_committed_offset_of_a_group_is_reset_only_after_the_reset_is_confirmed(
     cluster: EmbeddedCluster, to: str, again: int, skipped: int, then: int
 ) -> None:
     async def run() -> None:

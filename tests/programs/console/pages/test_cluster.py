@@ -179,7 +179,7 @@ def test_a_broadcasting_member_of_a_clustering_group_is_shown_as_a_conflict(clus
 
 @pytest.mark.parametrize("path", ["/topic", "/group", "/broker"])
 @pytest.mark.parametrize("name", ["", "<script>alert(1)</script>", "a\nb\x00", "ü" * 2_000, "%s{{7*7}}"])
-def test_pages_of_unknown_topics_groups_and_brokers_return_404_with_escaped_names(
+def test_a_page_of_an_unknown_topic_or_group_or_broker_returns_404_and_escapes_the_name(
     cluster: EmbeddedCluster, path: str, name: str
 ) -> None:
     """And are shown as text where they are shown."""
@@ -195,7 +195,7 @@ def test_pages_of_unknown_topics_groups_and_brokers_return_404_with_escaped_name
     asyncio.run(run())
 
 
-def test_pages_still_return_200_after_a_broker_stopped_and_report_that_it_does_not_answer(tmp_path: Path) -> None:
+def test_console_pages_still_return_200_after_a_broker_stopped(tmp_path: Path) -> None:
     """While the page is open: what was known stays, and the page answers."""
 
     async def run() -> None:
@@ -217,7 +217,7 @@ def test_pages_still_return_200_after_a_broker_stopped_and_report_that_it_does_n
     asyncio.run(run())
 
 
-def test_a_broker_page_shows_the_last_start_and_quarantined_files_and_settings_of_the_broker(tmp_path: Path) -> None:
+def test_a_broker_page_shows_the_settings_and_the_quarantined_files_of_the_broker(tmp_path: Path) -> None:
     """What a FlintMQ broker tells of its store; a file that lies there under an odd name is text."""
     quarantine = tmp_path / "broker-a" / "flint" / "quarantine"
     quarantine.mkdir(parents=True)
