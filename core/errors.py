@@ -181,8 +181,8 @@ class RefusedError(FlintError):
     def remark(self) -> str:
         """The remark of the answer: the message, then ``[reason; measured …; see key]``. Unknown parts are left out.
 
-        The text in the last pair of brackets of a remark always begins with the reason. Brackets in the measured value, which
-        can be a client's text, are replaced.
+        The text in the last pair of brackets of a remark always begins with the reason. The measured value can
+        contain a client's text, so brackets in the value are replaced.
         """
         text = str(self)
         if len(text) > _REMARK_MAX_CHARS:

@@ -62,7 +62,7 @@ def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_explains_why_no
         assert len(row[2].split()) >= 2, row
 
 
-def test_the_rocketmq_classes_page_lists_the_best_known_rocketmq_classes() -> None:
+def test_the_documentation_lists_the_best_known_rocketmq_classes() -> None:
     """The first search of a reader is for one of these names."""
     known = {
         name for row in _rows() for quoted in re.findall(r"`([^`]+)`", row[0]) for name in re.split(r"[ /]+", quoted)

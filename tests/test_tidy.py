@@ -38,12 +38,12 @@ def test_the_listed_exceptions_to_each_source_code_rule_equal_the_actual_violati
     assert not listed - found, f"these hold {rule} by now: python tools/tidy.py --shrink"
 
 
-def test_every_list_of_permitted_violations_belongs_to_an_existing_source_code_rule() -> None:
+def test_every_list_of_exemptions_is_named_after_an_existing_source_code_rule() -> None:
     """A list under a misspelt name would excuse nothing, and nobody would see it."""
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
 
-def test_no_module_is_listed_as_lacking_a_test_file_if_its_test_file_exists(
+def test_the_list_of_modules_without_a_test_file_has_no_outdated_entries(
     sources: Sources,
 ) -> None:
     """An entry for a module that has moved, or that has a mirrored test by now, misleads."""

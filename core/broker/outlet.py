@@ -183,7 +183,7 @@ class MessageOutlet:
         if is_slave and not by_slaves and state.has_master():
             # If pull.slave_read is off, a slave refers clients to its master while the master is reachable.
             # The slave's answer repeats the requested offset, so that clients skip no messages when they change to the master.
-            # If a RocketMQ slave lacks the requested messages, it answers with its first offset, so that clients skip messages.
+            # If RocketMQ's slave lacks the requested messages, it answers with its first offset, and clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id

@@ -268,8 +268,8 @@ class FlintSpecs:
     * A dispatcher or index builder that is switched off gets no records. After the restart it gets the records that it missed,
       from the position that its ``committed()`` returns. It does not get records that retention has deleted meanwhile.
     * If a processor is switched off, requests with its codes are refused (``plugin.off``).
-    * If a filter is switched off, pulls that use the filter are refused. Otherwise, consumers would skip messages that the
-      filter has not seen.
+    * If a filter is switched off, pulls that use the filter are refused. If the broker answered these pulls, consumers would
+      skip messages that the filter has not examined.
     * Listeners, timers and figures that are switched off are not called.
 
     Some parts of plugins are never switched off, and their failures are only counted: flush strategies, pools, parts registered
@@ -289,9 +289,10 @@ class FlintSpecs:
 
         The setting ``dispatchers`` lists the dispatchers in use, in the order of their calls.
 
-        If an optional dispatcher raises, it loses the batch of the failed call. A dispatcher that is switched off loses all
-        batches until the broker is restarted. The position that its ``committed()`` returns must not cover lost batches. If an
-        essential dispatcher raises, the broker acknowledges no messages until the dispatcher works again.
+        If an optional dispatcher raises, it loses the batch of the failed call. If the broker switches a dispatcher off, the
+        dispatcher loses all batches until the broker is restarted. The method ``committed()`` of a dispatcher must return a
+        position before the first lost batch, so that the next start dispatches the lost batches again. If an essential
+        dispatcher raises, the broker acknowledges no messages until the dispatcher works again.
 
         A dispatcher whose data becomes durable later than the store's data returns its durable position from ``committed()``.
         The next start dispatches the records from that position on.
@@ -435,8 +436,8 @@ class FlintSpecs:
           It may change ``request.ext_fields``. A ``RefusedError`` refuses the request with the error's code and remark. Every
           other exception refuses it with SYSTEM_ERROR and is counted for the plugin.
         * ``do_after_response(request, response)`` is called with each answer before it is sent, including refusals and the
-          answers to held pulls. It may change the response, as long as the response can still be sent. Its exceptions are
-          counted for the plugin.
+          answers to held pulls. It may change the response. If it raises an exception or makes the response invalid, the
+          original response is sent, and the failure is counted for the plugin.
 
         The methods of an RPC hook are called on the event loop and must not block. A server with an RPC hook decodes all
         requests completely, and encodes answers in the slower general way if the hook has ``do_after_response``. This costs

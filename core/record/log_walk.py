@@ -160,8 +160,8 @@ class LogWalk:
         """Whether the search after damage has found valid records that are older than the last valid record before the
         damage."""
         self._ahead_of: int | None = None
-        """The physical offset of the damage, if this object is a copy of a scan, made by :meth:`ahead` to scan the log after
-        the damage. Otherwise None."""
+        """Physical offset of the damage after which this object scans the log; None if the object scans the whole log. A scan
+        that finds damage scans the log after the damage with a second object, which :meth:`ahead` makes."""
         self._younger: tuple[int, int] = (-1, 0)
         """Physical offset and store time of a valid record that was found after damage and is not older than the last valid
         record before the damage; (-1, 0) if no such record was found."""

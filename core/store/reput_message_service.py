@@ -84,9 +84,8 @@ class ReputMessageService:
         """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of messages that wait in memory for dispatch, minus the number of elements of the queue in which the messages
-        wait. The difference is greater than 0 if the queue contains batch sends, because a batch send with several messages is
-        one element."""
+        """Number of messages that must be added to the length of ``_waiting`` to get the number of messages that wait for
+        dispatch. A batch send is one element of ``_waiting``, but may have several messages."""
         self.error: StoreError | None = None
         """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
         means a damaged log."""

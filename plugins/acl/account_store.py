@@ -285,7 +285,9 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
     if mode & _OTHERS and file_mode != "ignore":
         problem = f"users other than its owner can read or write it (mode {mode:04o}): chmod 600"
         if file_mode == "refuse":
-            raise ConfigError(f"{problem}, or set acl.file_mode: warn", key="acl.file_mode", file=str(path))
+            raise ConfigError(
+                f"{problem}, or accept this by setting acl.file_mode to warn", key="acl.file_mode", file=str(path)
+            )
         log.warning("acl.file_exposed", "%(path)s: %(problem)s", path=path, problem=problem)
     content = bind_model(parse_yaml(raw, str(path)), PlainAcl, "acl")
     return ReadFile(path, hashlib.sha256(raw).hexdigest(), content)

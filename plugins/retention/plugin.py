@@ -110,8 +110,7 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.work
         timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        # The argument rest_s returns math.inf seconds, so that a simulation's clock skips all checks of resident pages.
-        # A simulation needs no checks of resident memory pages, because resident memory does not depend on simulated time.
+        # With a pause of math.inf seconds, a simulation's clock never runs this check of the process's real memory.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:

@@ -156,7 +156,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            # on_arrived() usually creates spans ``dispatch``, but a held pull may be answered before, so they are created here.
+            # A held pull may be answered before on_arrived() is called, which usually creates the spans ``dispatch``.
             self._dispatched(begin_ns)
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)

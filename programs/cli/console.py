@@ -61,7 +61,8 @@ def console(
 
     Prints one line when the console is ready: READY console=HOST:PORT pid=PID
 
-    If brokers have access control, users log in with their own access keys. The account of the command line is not used.
+    If brokers have access control, users log in with their own access keys. The console does not use the
+    account of the command line or of the environment.
     """
     try:
         from flintmq.programs.console.server import ConsoleServer

@@ -51,8 +51,8 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
     """List the plugins that a broker with this configuration would load.
 
     With --trace, the command tries a start with a store in a temporary folder. It creates the same objects as a broker, but no
-    port is opened. For a running broker (-b), it shows all calls and failures of plugins since its start, and the objects of
-    plugins that failures have switched off.
+    port is opened. For a running broker (-b), it shows all calls and failures of plugins since the broker's start. It also
+    shows the objects of plugins that the broker has switched off after failures.
     """
     if broker is not None and not trace:
         raise CommandError("-b is only for --trace, which asks a running broker: add --trace", ExitCode.USAGE)

@@ -140,9 +140,9 @@ def run(
     of other enabled services come before pid=: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; blanks and
     percent signs in DIR are written as in URLs (%20, %25).
 
-    With --brokers, the line has brokers=HOST:PORT,HOST:PORT instead of broker=, and lists of addresses for other services, too.
-    Each broker has its store in a subfolder of --store. The ports of the brokers differ by ten. A broker that ends is
-    restarted.
+    With --brokers, the line has brokers=HOST:PORT,HOST:PORT instead of broker=. If each broker offers a further service, the
+    line has a list of addresses for it as well, such as metrics=HOST:PORT,HOST:PORT. Each broker has its store in a subfolder
+    of --store. The ports of the brokers differ by ten. A broker that ends is restarted.
     """
     with uncollected():
         from flintmq.programs.broker.broker import Broker

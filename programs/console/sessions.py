@@ -1,7 +1,7 @@
 """Sessions of logged-in users, confirmations, and limits on failed logins. All are in memory and bounded.
 
-A browser has a random id in a cookie. The token that its forms must send is computed from the id, so users of a cluster without
-access control take no memory. Only logged-in users have a session in memory.
+A browser has a random id in a cookie. The token that the browser's forms must send is computed from the id and is not stored.
+Only logged-in users have a session in memory. Users of a cluster without access control do not log in, and take no memory.
 """
 
 from __future__ import annotations

@@ -438,8 +438,8 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         try:
             members = await _readers_at(admin, group, topic, name)
             # If no member of the group is online, the new offset is stored, because members later begin at the stored offset.
-            # For a queue without a stored offset of the group, a broker reports consumer offset 0 and informs no member.
-            # The new offset of such a queue is therefore stored, even if members of the group are online.
+            # If a queue has no stored offset of the group, the broker reports consumer offset 0 for the queue.
+            # The broker does not send such a queue's new offset to members, so the new offset is stored for later starts.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:

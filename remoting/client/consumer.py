@@ -159,7 +159,8 @@ class Consumer(InstanceUser):
         the consumer ends, and the loop's current message is delivered again.
 
         Raises:
-            RuntimeError: this consumer's own listener called the method, which would then wait for the listener to end.
+            RuntimeError: a listener of this consumer called the method. The method would wait for this listener to end, and the
+                listener would wait for the method.
         """
         refuse_own_callers([self])
         # The lock makes a second close() wait until the first close() has closed everything.

@@ -126,8 +126,8 @@ class Consumers(InstanceUser):
             codec: decodes bodies for ``message.value``, such as :class:`~flintmq.remoting.client.codec.JsonCodec`.
 
         Raises:
-            ValueError: the group already has a function for the topic, or already has other settings. Or the group already has
-                functions of another kind: coroutine or plain functions, for one message or for lists of messages. Or the
+            ValueError: the group already has a function for the topic; the group already has other settings; the group's
+                functions are of another kind (a kind is a coroutine or plain function, for one message or for a list); or the
                 consumers already run.
         """
         return self._declaration(topic, group, expression, expression_type, settings, codec, takes_lists=False)

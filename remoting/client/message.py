@@ -167,7 +167,8 @@ class CodecError(FlintError):
 class MessageExt(msgspec.Struct, frozen=True, dict=True):
     """A message received from a broker. It is immutable and can be shared between threads.
 
-    Rarely used values are computed at first access, because a consumer receives tens of thousands of messages a second.
+    A consumer may receive tens of thousands of messages a second. To save time, values that few consumers use are computed only
+    when a program first reads them.
     """
 
     topic: str

@@ -286,8 +286,8 @@ class Producer(InstanceUser):
             timeout_ms: the limit for all steps: the route, the connection, and the write of the message to the connection.
 
         Raises:
-            ValueError, RefusedError, RemotingError: for the same reasons as in :meth:`send`, except that the client does not
-                learn of a broker's refusal.
+            ValueError, RefusedError, RemotingError: for the same reasons as in :meth:`send`. A broker's refusal raises
+                no exception, because the broker does not answer.
         """
         prepared, clock = self._preparer.one(message), self.client.clock
         begin_s = clock.monotonic_s()

@@ -121,7 +121,7 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
     if wrong and not any(counts.values()):
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
-            f"the order configuration of topic {topic} is {order_topic_conf!r}: write broker-a:4;broker-b:4",
+            f"the order configuration of topic {topic} is {order_topic_conf!r}: write broker-a:4;broker-b:4, for example",
             reason="route.order-configuration",
         )
     if wrong:

@@ -19,7 +19,7 @@ KINDS_MAX: Final = 200
 """Maximum number of latency histograms. The number is limited, because a client could send requests with thousands of different
 codes. At the limit, requests that would need a new histogram are counted under :data:`OTHER`."""
 OTHER: Final = -1
-"""Request code under which requests are counted if there are :data:`KINDS_MAX` latency histograms."""
+"""Request code under which all further kinds of requests are counted after :data:`KINDS_MAX` latency histograms were made."""
 
 Kind = tuple[int, int, bool, bool]
 """Key of a latency histogram: request code, response code, whether the request was held, and whether it was one-way."""

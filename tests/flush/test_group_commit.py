@@ -99,7 +99,7 @@ def test_several_new_flush_requests_wake_the_timeout_thread_only_once(log: FakeL
     assert woken == [True, True]
 
 
-def test_a_flush_request_gets_a_timeout_even_if_it_arrives_during_a_timeout_check(
+def test_a_flush_request_that_arrives_during_a_timeout_check_can_still_time_out(
     log: FakeLog, clock: ManualClock
 ) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""

@@ -27,7 +27,7 @@ def test_the_real_time_flush_service_with_a_timed_interval_passes_the_test_kit_f
     check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
 
 
-def test_the_real_time_flush_service_passes_the_test_kit_if_appends_wake_the_service() -> None:
+def test_a_real_time_flush_service_without_a_fixed_interval_passes_the_checks_for_flush_services() -> None:
     check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
 
 

@@ -407,7 +407,7 @@ def test_in_process_clients_of_a_stopped_broker_get_a_connect_error(configure: A
         producer.close()
 
 
-def test_no_send_of_an_in_process_client_hangs_when_the_broker_stops_under_load(
+def test_stopping_the_broker_ends_all_pending_sends_of_in_process_clients(
     configure: Any, live: Any, unexpected: list[str]
 ) -> None:
     """Acknowledged messages are stored after the stop, and no other send waits for its timeout."""

@@ -303,9 +303,7 @@ def test_a_send_refused_by_an_rpc_hook_is_not_stored(configure: Configure) -> No
         assert broker.state.store.watermarks.wrote == 0
 
 
-def test_a_client_receives_only_valid_changes_that_an_rpc_hook_makes_to_an_answer(
-    configure: Configure, at: str
-) -> None:
+def test_the_original_answer_is_sent_if_an_rpc_hook_makes_the_answer_invalid(configure: Configure, at: str) -> None:
     """RocketMQ's hooks do both; an answer that could not be sent is sent as it was."""
     watcher = Watcher()
 

@@ -9,7 +9,7 @@ from .conftest import Peer
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 
-def test_a_java_broker_reacts_to_unusual_frames_as_listed_in_the_file_of_expected_reactions(peer: Peer) -> None:
+def test_a_java_broker_gives_the_expected_reaction_to_each_unusual_frame(peer: Peer) -> None:
     """Each on a connection of its own, then a good request: closed, silent, or an answer of this code, opaque and meaning."""
     from odd_frames import REAL, odd_frames, try_frame
 

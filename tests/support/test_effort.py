@@ -15,7 +15,7 @@ def test_parametrized_cases_outside_the_default_selection_are_marked_slow() -> N
     assert slow == [[], ["slow"], [], ["slow"]]
 
 
-def test_a_nonexistent_default_test_case_raises_value_error() -> None:
+def test_a_default_case_that_is_not_among_the_test_cases_raises_value_error() -> None:
     """Else a test whose only default case was renamed would run with ``--slow`` alone."""
     with pytest.raises(ValueError, match="'gone'"):
         first(["gone"], ["a"])

@@ -307,7 +307,7 @@ def test_the_history_checker_finds_each_planted_bug(bug: type[Model]) -> None:
     assert found & BUGS[bug], found
 
 
-def test_each_kind_of_history_violation_is_caused_by_at_least_one_simulated_bug() -> None:
+def test_every_kind_of_error_in_a_message_history_can_be_caused_by_a_simulated_bug() -> None:
     """A check that no bug needs may be a check that does nothing."""
     assert set().union(*BUGS.values()) == set(KINDS)
 

@@ -184,9 +184,7 @@ def test_periodic_work_of_plugins_runs_at_its_intervals_of_virtual_time(tmp_path
     assert seen == [hour * 3_600_000 for hour in range(1, 25)]
 
 
-def test_a_broker_can_run_on_the_event_loop_of_a_test_if_another_thread_advances_the_clock(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
+def test_a_broker_on_the_event_loop_of_a_test_follows_a_virtual_clock(tmp_path: Path, clock: VirtualClock) -> None:
     """A test with an event loop has no need of a thread for the broker, but of one for the wait."""
 
     async def main() -> None:

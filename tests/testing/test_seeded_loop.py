@@ -72,7 +72,7 @@ def test_a_task_that_never_waits_raises_spinning_error() -> None:
         SeededLoop().run(spin())
 
 
-def test_a_seeded_event_loop_runs_functions_meant_for_other_threads_on_its_own_thread() -> None:
+def test_a_seeded_event_loop_runs_blocking_functions_on_its_own_thread() -> None:
     async def call() -> int:
         return await asyncio.to_thread(threading.get_ident)
 

@@ -183,7 +183,7 @@ def test_the_soak_test_reports_an_unfinished_task(soak_client: ModuleType, monke
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_clients_of_a_stopped_broker_get_no_answer_if_another_server_listens_on_its_port(
+def test_a_server_that_takes_over_the_port_of_a_stopped_broker_cannot_answer_clients(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

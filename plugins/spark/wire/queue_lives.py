@@ -44,8 +44,8 @@ class QueueLives:
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # If a broker's statistics lack a queue, the queue looks empty, as if it had been recreated.
-        # If the broker reports a maximum offset above 0 for a queue that looks empty, the queue was not recreated.
+        # If a broker's statistics lack a queue, the queue looks empty, as if the topic had been deleted and created again.
+        # The broker is therefore asked for the maximum offset of each empty queue: 0 if the topic was created again.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}

@@ -86,7 +86,7 @@ def test_a_plugin_is_notified_when_a_message_is_stored_and_when_a_message_is_pul
     assert figures.get("pluginErrors_follows", "0") == ("3" if raises else "0")
 
 
-def test_a_broker_does_not_start_if_a_plugin_defines_on_stored_as_a_coroutine_function(tmp_path: Path) -> None:
+def test_the_broker_does_not_start_if_a_plugin_hook_for_stored_messages_is_a_coroutine_function(tmp_path: Path) -> None:
     """Nobody would ever await it, and nothing would be followed."""
 
     class Late(Follower):

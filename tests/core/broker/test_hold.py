@@ -283,7 +283,7 @@ def test_a_pull_held_for_all_queues_of_a_topic_is_woken_only_by_messages_that_ma
     assert held.resumed == [waits]
 
 
-def test_the_periodic_check_wakes_a_held_pull_for_any_queue_of_a_topic_after_a_message_arrives() -> None:
+def test_the_periodic_check_wakes_a_pull_that_is_held_for_a_whole_topic_if_a_message_has_arrived() -> None:
     """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
@@ -305,7 +305,7 @@ def test_a_canceled_pull_is_not_resumed_when_a_message_arrives() -> None:
     assert held.resumed == []
 
 
-def test_the_limit_per_connection_does_not_apply_to_a_held_pull_that_has_no_connection() -> None:
+def test_a_held_pull_counts_against_the_limit_per_connection_only_if_it_came_over_a_connection() -> None:
     """It belongs to no connection: closing one does not drop it, a stop resumes it."""
     held = Held(held_max=4, held_per_connection_max=1)
     held.channel = None  # type: ignore[assignment]

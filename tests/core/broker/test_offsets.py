@@ -157,7 +157,7 @@ def test_the_concatenated_pieces_of_the_encoded_offset_table_are_a_valid_json_bo
     assert again.to_wire() == offsets.to_wire()
 
 
-def test_the_topics_of_a_group_are_updated_by_every_change_of_its_consumer_offsets() -> None:
+def test_the_topics_of_a_group_are_those_in_which_the_group_has_a_consumer_offset() -> None:
     """A group that is deleted is not looked for in a hundred thousand topics."""
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 1)
@@ -202,7 +202,7 @@ def test_a_removal_of_consumer_offsets_survives_a_kill_before_the_next_write_of_
     assert again.is_dirty is False or again.persist()
 
 
-def test_consumer_offsets_stay_removed_if_their_topic_is_deleted_while_the_offset_file_is_written(
+def test_a_restart_does_not_restore_offsets_of_a_topic_deleted_while_the_offset_file_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that is being written may have the offsets still."""

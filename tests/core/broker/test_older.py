@@ -108,7 +108,7 @@ def test_the_filter_of_a_pull_applies_to_messages_from_an_archive_of_deleted_mes
     run(tmp_path, copy, live)
 
 
-def test_a_pull_of_archived_messages_is_held_until_the_messages_have_been_fetched(tmp_path: Path) -> None:
+def test_a_pull_is_held_while_the_broker_fetches_the_requested_messages_from_the_archive(tmp_path: Path) -> None:
     """It is held like a pull at the end of a queue, and the service wakes it."""
     copy, woken = Copy(), list[HeldPull]()
 

@@ -97,7 +97,7 @@ def test_a_sync_that_fails_for_lack_of_a_file_descriptor_is_tried_again(monkeypa
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_data_smaller_than_a_page_is_counted_as_one_page_if_it_crosses_a_page_boundary() -> None:
+def test_the_commit_threshold_counts_crossed_page_boundaries_instead_of_bytes() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000

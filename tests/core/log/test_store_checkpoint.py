@@ -39,7 +39,7 @@ def test_a_flushed_checkpoint_is_read_back_after_a_power_cut() -> None:
 @pytest.mark.parametrize(
     ("physic_ms", "logics_ms", "minimum_ms"), [(10_000, 20_000, 7_000), (9_000, 5_000, 2_000), (1, 1, 0)]
 )
-def test_the_minimum_timestamp_of_a_checkpoint_is_3_seconds_before_the_older_of_its_two_timestamps(
+def test_min_timestamp_ms_is_the_smaller_timestamp_of_the_checkpoint_minus_3_seconds(
     physic_ms: int, logics_ms: int, minimum_ms: int
 ) -> None:
     """RocketMQ's slack: store times of one file need not be in order."""

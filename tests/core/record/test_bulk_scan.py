@@ -280,7 +280,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 @given(LOGS)
 @example([PLAIN] * 50)
 @settings(max_examples=examples(100))
-def test_a_bulk_scan_of_the_log_finds_the_same_record_fields_as_a_scan_record_by_record(specs: list[Spec]) -> None:
+def test_a_bulk_scan_of_the_log_finds_the_same_fields_as_reading_each_record_separately(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
     columns = list(log.columns(0, log.queue.files[-1].start + FILE_BYTES))
@@ -378,7 +378,7 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
 @example([PLAIN] * 60, True, "safe", 0)
 @example([PLAIN] * 60, False, "safe", 0)
 @settings(max_examples=examples(60))
-def test_recovery_in_bulk_and_recovery_record_by_record_write_the_same_files(
+def test_bulk_recovery_writes_the_same_files_as_recovery_of_single_records(
     specs: list[Spec], clean: bool, compat: str, start: int
 ) -> None:
     """Queues, index, checkpoint, quarantine, and the log itself, after a stop and after a crash."""

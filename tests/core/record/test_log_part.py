@@ -73,7 +73,7 @@ def test_a_search_for_records_finds_each_magic_number_despite_file_holes_and_chu
 
 
 @pytest.mark.parametrize("hole_bytes", [0, 4096])
-def test_checking_whether_64_mib_contain_only_zeros_makes_at_most_12_seek_calls(hole_bytes: int) -> None:
+def test_at_most_12_seek_calls_are_made_to_check_that_64_mib_contain_only_zeros(hole_bytes: int) -> None:
     part = Part(bytes(64 * 1024 * KIB), hole_bytes)
 
     assert is_zero(part, 0, len(part.content))

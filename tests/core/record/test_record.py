@@ -123,7 +123,7 @@ def test_an_encoded_record_is_decoded_unchanged(item: Placed, before: bytes, aft
     assert store_timestamp_at(memoryview(before + raw), len(before)) == item.store_timestamp_ms
 
 
-def test_the_record_size_of_an_empty_message_is_the_minimum_plus_the_length_of_its_topic() -> None:
+def test_an_empty_message_needs_the_minimum_record_size_plus_the_length_of_its_topic_name() -> None:
     assert len(EMPTY.encode()) == rec.RECORD_MIN_BYTES + len(EMPTY.message.topic)
 
 
@@ -277,7 +277,7 @@ def test_the_ipv6_bits_of_sys_flag_are_set_from_the_addresses_of_born_host_and_s
         assert (record.born_host, record.store_host, record.body) == (born, V4, b"x")
 
 
-def test_a_blank_record_begins_with_its_own_size_and_rocketmqs_magic_code_for_blanks() -> None:
+def test_a_blank_record_begins_with_its_size_followed_by_the_blank_magic_code() -> None:
     assert encode_blank(9) == struct.pack(">II", 9, 0xCBD43194)
     with pytest.raises(RecordError, match="magic"):
         decode_record(encode_blank(200) + bytes(192))

@@ -63,7 +63,7 @@ def test_the_buffer_of_a_full_log_file_returns_to_the_pool_after_the_file_is_com
     assert pool.available_buffers == 0  # closed
 
 
-def test_log_files_without_a_pool_buffer_become_readable_only_after_earlier_files_are_committed(
+def test_a_log_file_becomes_readable_only_after_all_earlier_log_files_are_committed(
     tmp_path: Path,
 ) -> None:
     """Files beyond the pool are written through their pages, but stay invisible until what lies before them is committed."""

@@ -82,7 +82,7 @@ class Recorder:
         self.writes.append(("in order", position, position + len(data)))
 
 
-def test_an_append_of_two_records_writes_the_header_of_the_first_record_last(
+def test_an_append_of_two_records_writes_the_header_of_the_first_record_after_all_other_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only so does a kill in the middle of a copy leave a proof that it was cut short.

@@ -106,7 +106,7 @@ def test_a_truncated_and_refilled_queue_has_the_same_files_as_a_queue_that_was_n
 
 @pytest.mark.parametrize("first", [0, 7, 20])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_second_dispatch_of_a_batch_adds_only_the_queue_units_that_a_full_disk_prevented(
+def test_dispatching_a_batch_again_after_a_disk_full_error_adds_only_the_missing_queue_units(
     tmp_path: Path, first: int, after: int
 ) -> None:
     """The units that had room are there; the same batch again goes on behind them."""

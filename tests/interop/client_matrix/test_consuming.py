@@ -210,7 +210,7 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(roo
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_a_message_is_delivered_again_if_its_async_for_iteration_ends_with_a_break_statement(
+async def test_exiting_an_async_for_loop_early_causes_redelivery_of_the_current_message(
     room: Room,
 ) -> None:
     topic = await room.topic(queues=1)

@@ -159,7 +159,7 @@ def test_a_malformed_filter_file_is_ignored(tmp_path: Path, value: Any) -> None:
     assert not manager(ManualClock(), file.path).load()
 
 
-def test_a_bit_map_rejects_a_message_only_if_it_was_computed_for_the_current_filter() -> None:
+def test_a_bit_map_that_is_older_than_the_consumer_filter_rejects_no_message() -> None:
     """A wrong no loses a message: when in doubt the message is looked at."""
     clock = ManualClock()
     made = manager(clock)
@@ -230,7 +230,7 @@ def test_the_total_length_of_the_filter_expressions_compiled_in_one_second_is_li
     assert len(made) == 2 * kept, "the next heartbeat brings the others"
 
 
-def test_a_waiting_pull_ignores_bloom_filter_bits_after_its_group_changed_its_sql_expression() -> None:
+def test_a_waiting_pull_ignores_the_bloom_filter_if_its_group_has_a_new_sql_expression() -> None:
     """What is stored from then on has not its bits: a message that fits would be passed over."""
     clock = ManualClock()
     made = manager(clock)

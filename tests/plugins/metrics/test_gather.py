@@ -67,7 +67,7 @@ def test_topic_metrics_are_gathered_again_for_each_scrape_if_gathering_is_fast(
     live(tmp_path, work)
 
 
-def test_a_scrape_reuses_the_topic_metrics_of_a_scrape_shortly_before_it(
+def test_a_scrape_returns_cached_topic_metrics_if_the_previous_scrape_was_recent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they may take of a core is bounded, whoever asks how often; what is not theirs is of the moment all the same."""

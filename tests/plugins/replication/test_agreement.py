@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tm
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_the_recorded_cause_of_an_epoch_remains_crash_recovery_if_the_broker_becomes_master(
+def test_a_master_that_recovered_from_a_crash_records_crash_recovery_as_the_cause_of_its_epoch(
     stores: Stores, tmp_path: Path
 ) -> None:
     """Slaves would take the crash for a restored copy."""

@@ -470,7 +470,7 @@ def test_a_new_log_file_is_created_in_the_next_folder_if_the_first_folder_is_ful
         assert not list((tmp_path / "a").glob("*"))
 
 
-def test_warming_allocates_the_disk_space_of_a_log_file_before_the_first_append(tmp_path: Path) -> None:
+def test_the_store_can_allocate_the_disk_space_of_a_log_file_before_the_first_append(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

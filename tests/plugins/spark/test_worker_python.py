@@ -90,7 +90,7 @@ def test_the_python_of_spark_cluster_workers_is_checked_on_the_executors_and_not
     assert asked == [(spark, ("flintmq", "pyarrow", "numpy"))]
 
 
-def test_spark_workers_need_an_installed_pyarrow_even_if_spark_sends_flintmq_to_them(
+def test_spark_workers_without_pyarrow_are_refused_even_if_they_receive_flintmq_as_a_zip_file(
     bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--py-files flintmq.zip`` is unpacked by Spark; pyarrow must be installed."""

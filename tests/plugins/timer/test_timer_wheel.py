@@ -78,7 +78,7 @@ def test_a_timer_entry_that_is_added_twice_is_returned_once(wheel: TimerWheel) -
     assert taken(wheel, far) == [(far, 2), (far, 3)]
 
 
-def test_the_method_give_back_puts_popped_entries_back_into_the_timer_wheel(
+def test_popped_entries_can_be_put_back_into_the_timer_wheel(
     wheel: TimerWheel,
 ) -> None:
     wheel.put([entry(NOW + 1, 1), entry(NOW + 2, 2)])

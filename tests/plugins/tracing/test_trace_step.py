@@ -53,7 +53,7 @@ def test_messages_that_the_broker_itself_writes_are_not_traced() -> None:
     assert made.noted(one) is None
 
 
-def test_tracing_remembers_a_limited_number_of_trace_contexts_if_many_messages_are_refused() -> None:
+def test_the_number_of_remembered_trace_contexts_is_limited() -> None:
     """Clients can send as many messages as they like that another step refuses."""
     made = step()
     for number in range(20_000):

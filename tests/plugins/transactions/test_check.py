@@ -261,7 +261,7 @@ def test_checks_of_a_half_message_can_be_resumed_after_the_maximum_number_of_che
     assert len(bench.delivered) == 1
 
 
-def test_a_half_message_is_checked_only_once_per_round_after_a_redundant_resume_command(bench: Any) -> None:
+def test_an_unneeded_request_to_resume_transaction_checks_causes_no_extra_check(bench: Any) -> None:
     made = bench.send("A")
     bench.round()
     bench.service.resume(made.commit_log_offset_bytes)

@@ -63,7 +63,7 @@ def test_an_op_record_lost_in_a_crash_is_written_again(bench: Any) -> None:
 @pytest.mark.parametrize("checks_before", [0, 1, 3])
 @pytest.mark.parametrize("lost_answers", [0, 1, 3])
 @pytest.mark.parametrize("decided", ["at the half message", "at the newest copy", "never"])
-def test_a_committed_message_is_delivered_once_after_a_crash_at_any_point_of_its_transaction(
+def test_a_transactional_message_is_delivered_exactly_once_despite_a_broker_crash(
     bench: Any, checks_before: int, lost_answers: int, decided: str
 ) -> None:
     """Whatever of half, copies, message and op records is kept, and however many answers to checks are lost, also that to

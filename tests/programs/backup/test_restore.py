@@ -54,7 +54,7 @@ def test_a_restored_store_keeps_its_configured_file_sizes(live: Live) -> None:
     assert {path.stat().st_size for path in other.glob("consumequeue/*/*/*")} == {6_000_000}
 
 
-def test_a_backup_copies_the_consumer_offsets_before_the_log_and_the_topic_table_after_the_log(
+def test_a_backup_copies_the_consumer_offsets_before_it_copies_the_commit_log(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group never passes over what came meanwhile, and each message has its topic."""

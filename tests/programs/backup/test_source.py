@@ -62,7 +62,7 @@ def test_a_backup_ends_at_the_offset_to_which_the_broker_has_just_truncated_its_
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == 700
 
 
-def test_a_backup_ends_after_the_last_record_with_a_complete_unit_in_a_consume_queue(live: Live) -> None:
+def test_a_backup_ignores_an_incomplete_last_unit_of_a_consume_queue(live: Live) -> None:
     """The unit of another queue counts then."""
     live.put(30, queue_id=0)
     live.put(1, queue_id=1)

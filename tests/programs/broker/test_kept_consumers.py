@@ -90,7 +90,7 @@ def killed(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_a_restarted_broker_accepts_pulls_of_a_consumer_before_its_next_heartbeat(
+def test_a_consumer_can_pull_from_a_restarted_broker_before_the_consumer_sends_a_heartbeat(
     broker: EmbeddedBroker, clock: VirtualClock, end: Callable[[EmbeddedBroker], None]
 ) -> None:
     """Java's clients send the next heartbeat up to 30 s later; until then they pull, rebalance and renew their locks."""

@@ -52,7 +52,7 @@ def test_stopping_a_loop_thread_cancels_its_tasks() -> None:
         thread.run(answer())
 
 
-def test_every_call_of_shared_loop_in_one_process_returns_the_same_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shared_event_loop_is_created_only_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it belongs to the process that this one was forked from, whose thread is not here."""
     shared = shared_loop()
     assert shared_loop() is shared

@@ -50,7 +50,7 @@ def test_every_spelling_of_consume_from_is_accepted(value: Any, begin: tuple[str
 
 
 @pytest.mark.parametrize("value", WRONG, ids=[repr(value)[:20] for value in WRONG])
-def test_an_invalid_value_of_the_setting_consume_from_is_refused(value: Any) -> None:
+def test_an_invalid_start_position_for_a_consumer_raises_invalid_argument_error(value: Any) -> None:
     for make in (begin_of, lambda value: ConsumerSettings(consume_from=value)):
         with pytest.raises(InvalidArgumentError, match="must be first, last, a time such as 2026-01-31T12:00"):
             make(value)

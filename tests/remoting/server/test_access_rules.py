@@ -266,7 +266,7 @@ def test_requests_from_whitelisted_addresses_need_no_signature_in_rocketmq_compa
     assert outcome(door, asked(25, None, host="127.0.0.2")) == "acl.unsigned"
 
 
-def test_the_signature_of_a_query_by_key_may_leave_out_the_flag_for_unique_keys(tmp_path: Path) -> None:
+def test_a_signature_computed_without_the_field_unique_key_query_is_accepted(tmp_path: Path) -> None:
     """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}

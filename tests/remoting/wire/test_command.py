@@ -239,7 +239,7 @@ def test_only_the_json_codec_encodes_request_codes_of_more_than_16_bits() -> Non
 
 @pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])
 @pytest.mark.parametrize("count", [1, 32])
-def test_the_fast_encoder_and_the_general_encoder_write_the_same_answer_to_a_batch_send(
+def test_the_fast_encoder_encodes_answers_to_batch_sends_exactly_like_the_general_encoder(
     region: str, count: int
 ) -> None:
     """The fields must have the order of the general encoder."""

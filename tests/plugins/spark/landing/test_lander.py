@@ -98,9 +98,7 @@ def test_a_landing_zone_contains_system_topics_only_if_its_settings_include_them
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_the_manifest_gets_no_commit_for_a_log_range_without_messages_of_the_selected_topics(
-    tmp_path: Path, little_log: LittleLog
-) -> None:
+def test_no_commit_is_added_to_the_manifest_if_no_rows_were_written(tmp_path: Path, little_log: LittleLog) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
     lander = Lander(little_log.task(tmp_path / "zone", topics=("Payments",)), 0)
     try:

@@ -92,7 +92,7 @@ def first_part(name: str) -> str:
     return name.split("/", maxsplit=1)[0]
 
 
-def test_spark_reads_a_store_that_is_in_use_only_up_to_the_last_dispatched_message(
+def test_spark_reads_the_store_of_a_running_broker_up_to_the_last_dispatched_message(
     tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is the last message of the log that its own queue names; what is not dispatched is not read."""

@@ -234,7 +234,7 @@ def test_a_pipeline_writes_damaged_records_to_the_table_of_rejected_records(
     assert [(row.queueOffset, bytes(row.body)) for row in rows[1:]] == [(1, BAD)]
 
 
-def test_the_setting_on_error_decides_whether_a_damaged_record_fails_the_pipeline(
+def test_a_setting_decides_whether_a_damaged_record_fails_the_pipeline(
     spark: Any, damaged: tuple[Path, int, int], tmp_path: Path
 ) -> None:
     """A pipeline without rejects fails, drops them, or has null and the reason."""
