@@ -5,6 +5,7 @@ See :mod:`flintmq.core.recovery.ends`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -157,13 +158,15 @@ class EndsNoter:
     def _tails(self, end_offset_bytes: int) -> list[Tail]:
         tails = []
         for file in self._opened.commit_log.queue.files:
-            if file.start + file.size < end_offset_bytes:
-                tail = self._full.get(file.start)
-                if tail is None:
-                    tail = self._full[file.start] = tail_of_full(file)
-                tails.append(tail)
-            elif file.start < end_offset_bytes:
-                tails.append(tail_of(file, end_offset_bytes - file.start))
+            # The event loop's thread may delete a file and close its map while this thread reads the file.
+            with contextlib.suppress(ValueError):
+                if file.start + file.size < end_offset_bytes:
+                    tail = self._full.get(file.start)
+                    if tail is None:
+                        tail = self._full[file.start] = tail_of_full(file)
+                    tails.append(tail)
+                elif file.start < end_offset_bytes:
+                    tails.append(tail_of(file, end_offset_bytes - file.start))
         return tails
 
 

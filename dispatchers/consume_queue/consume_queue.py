@@ -120,7 +120,11 @@ class ConsumeQueue:
         if file is None:
             return memoryview(b"")
         at = position - file.start
-        return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
+        try:
+            return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
+        except ValueError:
+            # The event loop's thread has deleted the file while the thread that syncs the queues was reading the file.
+            return memoryview(b"")
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
         """Return a message filter that calls ``message_filter`` with tags codes. If a unit has the address of an extension unit

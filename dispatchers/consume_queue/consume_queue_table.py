@@ -331,7 +331,7 @@ class ConsumeQueueTable:
 
         Raises OSError; a file whose sync failed still counts as unsynced.
         """
-        for queue in list(self.queues.values()):
+        for key, queue in list(self.queues.items()):
             for file in self._files(queue):
                 dirty = file.wrote // OS_PAGE_BYTES - file.flushed // OS_PAGE_BYTES
                 if least_pages == 0:
@@ -339,7 +339,12 @@ class ConsumeQueueTable:
                 else:
                     due = file.flushed < file.wrote and (dirty >= least_pages or file.wrote == file.size)
                 if due:
-                    file.flush()
+                    try:
+                        file.flush()
+                    except (OSError, ValueError):
+                        # The event loop's thread may delete a queue, and close the maps of its files, during this loop.
+                        if self.queues.get(key) is queue:
+                            raise
 
     def evict(self) -> Iterator[None]:
         """Unmap synced parts of queue files from the process's memory. The generator yields after each part; queues may change
@@ -368,11 +373,16 @@ class ConsumeQueueTable:
         return [(topic, queue_id) for queue_id in sorted(self.queues.ids_of(topic))]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one consume queue with its files."""
+        """Delete one consume queue with its files. Raises OSError; the queue then stays with its remaining files."""
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
-            queue.destroy()
+            # The queue leaves the table first, so that a sync on another thread can distinguish a deletion from a failed sync.
             del self.queues[topic, queue_id]
+            try:
+                queue.destroy()
+            except OSError:
+                self.queues[topic, queue_id] = queue
+                raise
             self._disk.remove_folder(topic_folder(self.root, topic))
             self.deleted.publish(topic, queue_id)
 

@@ -11,8 +11,10 @@ import pytest
 from flintmq.core.errors import StoreFormatError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.io.paths import ends_path
-from flintmq.core.recovery.ends import Ends, EndsFile, QueueEnd, counter_of, notes_of_files
+from flintmq.core.log.mapped_file_queue import MappedFile
+from flintmq.core.recovery.ends import Ends, EndsFile, QueueEnd, Tail, counter_of, notes_of_files
 from flintmq.core.recovery.last_stop import boot_path
+from flintmq.core.store import ends_noter
 from flintmq.testing.store import message, open_store, opened, snapshot
 
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
@@ -127,6 +129,29 @@ def test_a_topic_created_again_after_deletion_begins_at_queue_offset_0(tmp_path:
         assert again.reader.max_queue_offset("T", 0) == 1
     with opened(tmp_path / "left") as again:
         assert again.mended == []
+
+
+def test_a_log_file_that_is_deleted_while_its_end_is_read_is_left_out_of_the_recorded_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention deletes files on another thread; the syncs of the queues, which record the ends, must not stop."""
+    with opened(tmp_path, commit_log_file_bytes=4096) as store:
+        while len(store.commit_log.queue.files) < 4:
+            store.put([message("T", body=bytes(900))])
+        store.dispatch()
+        store.commit_log.flush(0)
+        read = ends_noter.tail_of_full
+
+        def delete_and_read(file: MappedFile) -> Tail:
+            if file.start == 0:
+                store.commit_log.queue.detach_first().region.close()
+            return read(file)
+
+        monkeypatch.setattr(ends_noter, "tail_of_full", delete_and_read)
+        store.noter.after_round(is_thorough=True)
+        noted = EndsFile(OS_DISK, tmp_path).noted
+        assert noted is not None
+        assert [tail.start_offset_bytes for tail in noted.tails] == [4096, 2 * 4096, 3 * 4096]
 
 
 @pytest.mark.slow

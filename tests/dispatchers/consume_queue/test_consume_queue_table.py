@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from flintmq.core.errors import StoreFormatError, StoreFullError
 from flintmq.core.io.os_disk import OS_DISK
 from flintmq.core.kernel.ports import DispatchRequest, RecordBatch
+from flintmq.core.log.mapped_file_queue import MappedFile
+from flintmq.dispatchers.consume_queue.consume_queue import ConsumeQueue
 from flintmq.dispatchers.consume_queue.consume_queue_table import ConsumeQueueTable
 from flintmq.testing.store import message, opened, snapshot
 from flintmq.tests.support.effort import examples
@@ -35,6 +38,65 @@ def table(path: Path, disk: FaultyDisk | None = None) -> ConsumeQueueTable:
 
 def unit(number: int) -> tuple[int, int, int]:
     return number * 100, 100, -number
+
+
+def test_a_queue_that_another_thread_deletes_during_a_read_has_no_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that syncs the queues must not end because a topic was deleted between two of its steps."""
+    queues = table(tmp_path)
+    queues.dispatch(RecordBatch.of_requests([request(number) for number in range(3)]))
+    queue = queues.find("T", 0)
+    assert queue is not None
+    find = queue.files.find
+
+    def find_and_delete(position: int) -> object:
+        file = find(position)
+        queues.delete_queue("T", 0)
+        return file
+
+    monkeypatch.setattr(queue.files, "find", find_and_delete)
+    assert queue.unit(1) is None
+    assert queues.find("T", 0) is None
+    queues.close()
+
+
+def test_a_queue_that_another_thread_deletes_during_a_sync_does_not_stop_the_sync_of_other_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics may be deleted at any time; the syncs of all queues would end until the next start."""
+    queues = table(tmp_path)
+    queues.dispatch(RecordBatch.of_requests([request(0), request(1, 0, "U")]))
+    flush = MappedFile.flush
+
+    def delete_and_flush(file: MappedFile) -> int:
+        queues.delete_queue("T", 0)
+        return flush(file)
+
+    monkeypatch.setattr(MappedFile, "flush", delete_and_flush)
+    queues.flush(0)
+    other = queues.find("U", 0)
+    assert other is not None
+    assert [(file.flushed, file.wrote) for file in other.files.files] == [(20, 20)]
+    assert queues.find("T", 0) is None
+    queues.close()
+
+
+def test_a_queue_whose_files_cannot_be_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = table(tmp_path)
+    queues.dispatch(RecordBatch.of_requests([request(0)]))
+    queue = queues.find("T", 0)
+    assert queue is not None
+
+    def fail(_queue: ConsumeQueue) -> None:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumeQueue, "destroy", fail)
+        with pytest.raises(OSError, match="no"):
+            queues.delete_queue("T", 0)
+    assert queues.find("T", 0) is queue
+    queues.close()
 
 
 @pytest.mark.parametrize("first", [0, 1, 9, 10, 13, 1_000_003])
