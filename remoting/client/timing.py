@@ -53,7 +53,7 @@ def with_timer(
 def _moment_ms(deliver_at: datetime | int | None) -> int:
     try:
         if not isinstance(deliver_at, datetime | int):
-            raise ValueError(f"the type of deliver_at is {type(deliver_at).__name__}")
+            raise ValueError(f"found {type(deliver_at).__name__}")
         return time_ms(deliver_at)
     except ValueError as error:
         raise InvalidArgumentError(

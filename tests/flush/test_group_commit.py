@@ -48,7 +48,7 @@ def test_one_sync_completes_all_waiters_whose_positions_it_makes_durable(
     assert service.statistics().waiters == 50
 
 
-def test_one_group_commit_round_syncs_all_log_files_up_to_the_position_that_a_waiter_requested(
+def test_one_round_of_group_commit_syncs_all_log_files_with_unsynced_messages(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """A flush call handles one file, and RocketMQ tries only twice."""

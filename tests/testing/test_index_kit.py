@@ -155,7 +155,7 @@ class TwiceTaken(Index):
         (EndOfTaken, "the physical offset of the newest record"),
         (RolledBack, "unless rolled back"),
         (OtherSteps, "query_steps finds what query finds"),
-        (Remembers, "truncate forgets records at or behind the position"),
+        (Remembers, "truncate forgets records at or after the position"),
         (RemembersTheNewest, "the newest record after a cut"),
         (ForgetsThePast, "a record is found by its keys"),
         (Foretells, "committed_below says what committed says after the cut"),

@@ -22,7 +22,7 @@ def test_an_encoded_deletion_record_contains_the_name_of_the_deleted_topic() -> 
     assert deleted_topic(record) == "Orders"
 
 
-def test_a_client_message_in_the_topic_for_deletion_records_is_not_treated_as_a_deletion_record() -> None:
+def test_a_message_that_a_client_sends_to_the_system_topic_of_deletions_deletes_no_topic() -> None:
     """A RocketMQ broker lets its clients send there, but gives them no way to set the preparedOffset."""
     asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)

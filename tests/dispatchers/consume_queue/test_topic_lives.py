@@ -56,7 +56,7 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_dispatching_a_second_record_with_queue_offset_0_deletes_all_previous_units_of_its_queue(
+def test_a_second_record_with_queue_offset_0_removes_the_earlier_messages_of_its_queue(
     queues: ConsumeQueueTable, form: str, together: bool
 ) -> None:
     """So lie two lives in a log that RocketMQ wrote."""

@@ -22,7 +22,7 @@ def block(language: str) -> str:
     return PAGE.partition(f"```{language}\n")[2].partition("```")[0]
 
 
-def test_broker_spans_are_children_of_the_span_of_the_example_program_on_the_tracing_page(tmp_path: Path) -> None:
+def test_the_spans_of_the_broker_have_the_span_of_the_sending_program_as_their_parent(tmp_path: Path) -> None:
     """The spans of the broker that it starts are beneath those of the program that it shows."""
     install, _, rest = block("console").partition("\n")
     assert install.startswith("$ pip install")
