@@ -69,8 +69,10 @@ def _count(read: Callable[[], int]) -> int:
     """
     try:
         return read()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and is_exhausted(error):
+    except ValueError:
+        return 0
+    except OSError as error:
+        if is_exhausted(error):
             raise
         return 0
 
