@@ -45,7 +45,7 @@ _HOMES = {
     "load_config": "flintmq.config",
     "option": "flintmq.config",
 }
-"""Modules that define the public names outside the client library, keyed by name."""
+"""For each public name of this package that is not a name of the client library: the module that defines the name."""
 _CLIENT = "flintmq.remoting.client"
 _SUBPACKAGES = frozenset(
     {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing"}

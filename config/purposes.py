@@ -43,8 +43,8 @@ class Purpose:
 
     @property
     def has_secret(self) -> bool:
-        """Return whether the starting configuration contains a secret. If it does, ``flintmq config init`` writes a file that
-        only its owner may read."""
+        """Return whether the configuration that ``flintmq config init`` writes for this purpose contains a secret. A file with
+        a secret can be read only by its owner."""
         return any(KEYS[choice.key].spec.secret for choice in self.choices)
 
 

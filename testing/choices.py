@@ -75,7 +75,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Set blocks of decisions to 0, or remove the blocks, if a run still fails afterwards.
+    # 2. Set blocks of the simulation's decisions to 0, or remove the blocks, and keep each change with which a run still fails.
     # Each pass tries block sizes from half of the decisions down to 1. Passes repeat until a pass changes no decision.
     before: list[int] = []
     while best != before and tries > 0:

@@ -259,7 +259,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
     kinds = ["string"]
     bounds: Schema = {}
     if spec.minimum is not None or spec.maximum is not None:
-        # A text setting with limits, such as a list of hours, may be one number, whose range JSON Schema then checks.
+        # A setting such as a list of hours is a text, or a single whole number. JSON Schema checks the range of the number.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):

@@ -100,9 +100,9 @@ class ListenSection:
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
     """Number of connections that may wait until the broker accepts them."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
-    """Largest number of open connections; further connections are closed at once. Some of the process's file descriptors
-    (ulimit -n) are always reserved for the store. If only reserved descriptors are free, new connections wait until they are
-    accepted."""
+    """Largest number of open connections. At this number, the broker closes each further connection at once. The broker also
+    reserves some of the process's file descriptors (ulimit -n) for the store. If only reserved descriptors are free, a further
+    connection is not closed, but waits until another connection ends."""
     max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
     """Largest number of open connections from one address; further connections are closed at once. The name server has the same
     limit."""

@@ -527,7 +527,10 @@ class OffsetMovedEvents:
         self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
 
     def moved(self, wanted: Wanted, corrected: int) -> None:
-        """Log and store that a pull from an offset outside its queue was answered with the queue offset ``corrected``."""
+        """Write a log line, and store a message in the topic OFFSET_MOVED_EVENT, about a pull from an offset outside its queue.
+
+        The pull was answered with the queue offset ``corrected``.
+        """
         state, group, topic, queue_id = self._state, wanted.group, wanted.topic, wanted.queue_id
         requested = wanted.queue_offset
         if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):

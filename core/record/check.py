@@ -107,7 +107,7 @@ class RecordCheck:
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
             if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()  # A full set is emptied, because most of its topics may be deleted by now.
+                self._topics.clear()  # Many of the remembered topics may be deleted.
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 

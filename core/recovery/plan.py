@@ -240,9 +240,9 @@ class _Planner:
     # --- dispatch ---
 
     def _clean_dispatch_start(self, walked: Recovered) -> int:
-        """Return the log position from which a start rewrites queues after a clean stop.
+        """Return the physical offset from which a start adds the log's records to the queues again after a clean stop.
 
-        The position is the log's first hole or, in a log without holes, the end of the last message that has a queue unit.
+        If the log has damaged parts, this is the first of them. Otherwise it is the end of the last message that is in a queue.
         """
         if walked.holes:
             return walked.unchanged_to_offset_bytes

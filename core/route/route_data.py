@@ -134,7 +134,8 @@ class TopicQueueTable:
         return self._set_perm(broker_name, lambda before: perm.READ_WRITE)
 
     def end_wipe(self, broker_name: str) -> None:
-        """End the effect of :meth:`wipe_write_perm` on topics that the broker registers from now on."""
+        """Let topics that a broker registers after this call keep their write permission, although :meth:`wipe_write_perm` was
+        called for the broker earlier."""
         self._wiped.discard(broker_name)
 
     def remove(self, topic: str, broker_names: Collection[str]) -> None:

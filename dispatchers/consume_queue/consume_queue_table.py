@@ -264,7 +264,8 @@ class ConsumeQueueTable:
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
-        """Load a consume queue's extension files if they exist, or if new extension units are written."""
+        """Give a consume queue its extension files, and load existing ones. A queue without extension files gets none if the
+        configuration switches them off."""
         files = self._ext
         if files is None or not (
             files.writes or self._disk.exists(queue_folder(files.root, queue.topic, queue.queue_id))

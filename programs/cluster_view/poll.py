@@ -86,8 +86,9 @@ class Poller:
 
         Args:
             broker: the broker, whose state is updated.
-            speaks: whether to ask the broker about topics and groups.
-            all_due: send all requests, regardless of their interval, except for requests about one topic or group.
+            speaks: whether this broker is also asked for the figures of topics and groups.
+            all_due: whether to send requests before their intervals have passed. This does not apply to requests about a single
+                topic or group.
         """
         now_s = self._now_s()
         if broker.failures and not all_due:

@@ -85,7 +85,7 @@ class BrokerPatience:
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    # A broker that refuses the request for the maximum offset is available again, so RefusedError is ignored.
+                    # RefusedError is an answer of the broker, and so proves that the broker is available again.
                     # The refused request is not reported, because the next pull fails if the broker also refuses pulls.
                     with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)

@@ -134,7 +134,7 @@ def test_a_broker_returns_its_settings_with_rocketmqs_names_and_units() -> None:
     assert list(told) == sorted(told)
 
 
-def test_every_property_of_a_rocketmq_broker_is_returned() -> None:
+def test_a_configuration_is_converted_to_every_property_that_a_rocketmq_broker_reports() -> None:
     """Tools look keys up by name and stumble over one that is missing. The file holds what a broker 4.9.7 answers."""
     names = (Path(__file__).parent / "broker_config_4.9.7.txt").read_text().split()
     assert len(names) == 179

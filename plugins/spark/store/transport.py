@@ -231,7 +231,7 @@ class StoreTransport:
         several = sum(piece.size for piece in pieces) > wanted
         # Each task's range of the log begins at a record, and the units of consume queues give the positions of records.
         # If tasks read the log record by record, a task's range may begin at a record of any queue.
-        # If tasks read only the wanted queues' records, a task's range begins at a record of a wanted queue.
+        # If tasks find the records by the units of the wanted queues, a task's range must begin at a record of a wanted queue.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)

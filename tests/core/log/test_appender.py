@@ -234,7 +234,7 @@ def test_no_message_of_a_batch_is_stored_if_a_property_of_one_message_cannot_be_
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_a_message_is_flushed_to_disk_although_its_wait_property_is_false(tmp_path: Path) -> None:
+def test_a_message_with_the_property_wait_false_is_flushed_to_disk_like_other_messages(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED

@@ -120,7 +120,7 @@ def test_the_offset_reset_of_a_consumer_group_can_be_limited_to_one_queue(
         (("--offset", 99, "--queue", "broker-a:0"), 1, "the queue has the offsets from 0 to 5, not 99"),
     ],
 )
-def test_an_invalid_group_reset_is_refused(
+def test_the_command_groups_reset_refuses_invalid_options_and_unknown_queues(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], code: int, said: str
 ) -> None:
     asyncio.run(fill(name_server, topic, "refused", {}))

@@ -239,7 +239,7 @@ def test_exporting_a_damaged_log_to_a_landing_zone_fails_with_the_position_of_th
     assert offsets(on_disk(tmp_path / "zone")) == sorted(o for o in little_log.landing if o < little_log.ends[2])
 
 
-def test_a_manifest_with_a_missing_or_damaged_commit_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_landing_zone_with_a_missing_or_damaged_commit_file_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
     """Somebody who tidied up must hear of it before rows are doubled or left out."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)

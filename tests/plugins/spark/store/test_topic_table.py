@@ -71,7 +71,7 @@ def test_the_lag_of_a_stream_counts_only_the_chosen_topics(store: Path) -> None:
     assert one.reported(end, end)["lag"] == {"messages": 0, "bytes": 0, "ms": 0}
 
 
-def test_the_progress_of_a_stream_shows_the_age_of_the_log_positions_published_by_the_broker(tmp_path: Path) -> None:
+def test_the_progress_of_a_stream_shows_how_long_ago_the_broker_wrote_its_feed_file(tmp_path: Path) -> None:
     """A broker that hangs is seen in the progress of the queries that read its files."""
     with Served(tmp_path, "dispatchers=consume_queue,index,spark_feed") as served:
         served.create_topic(TOPIC)
